@@ -24,7 +24,7 @@ from pykubelet_cri_docker.errors import invalid, not_running
 from pykubelet_cri_docker.host_work import HostWork
 from pykubelet_cri_docker.logs.log_writers import LogWriters
 from pykubelet_cri_docker.render_container import apparmor_name, render_container, render_resources, seccomp_path
-from pykubelet_cri_docker.sandboxes import PodSandboxes
+from pykubelet_cri_docker.sandboxes import PodSandboxes, resolv_conf_of
 
 log = Log("cri-docker")
 #: The most bytes of a seccomp profile.
@@ -60,7 +60,8 @@ class Containers:
         config.linux.resources.CopyFrom(await self._limits.accepted(config.linux.resources))
         name = labels.container_name(config.metadata, sandbox.metadata)
         seccomp = await self._host.run(f"create {name}", lambda: prepare(config))
-        facts = await self._sandboxes.facts(seccomp, found.labels.get(labels.RUNTIME_HANDLER, ""))
+        own_resolv_conf = "" if found.resolv_conf_path else resolv_conf_of(found)
+        facts = await self._sandboxes.facts(seccomp, found.labels.get(labels.RUNTIME_HANDLER, ""), own_resolv_conf)
         rendered = render_container(config, sandbox, found.id, facts)
         if config.CDI_devices:
             names = [device.name for device in config.CDI_devices]

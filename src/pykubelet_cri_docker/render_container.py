@@ -18,6 +18,7 @@ from pykubelet_cri_docker.errors import invalid, unimplemented
 from pykubelet_cri_docker.logs.log_config import LOG_CONFIG
 
 SANDBOX_OOM_SCORE_ADJ = -998
+RESOLV_CONF = "/etc/resolv.conf"
 NO_LOG = docker.LogConfig("none")
 _NO_HEALTHCHECK = {"Test": ["NONE"]}
 _PROPAGATION = {
@@ -34,13 +35,15 @@ class RenderFacts(Value):
     """What a rendered container depends on beside its config. `seccomp`: the text of the profile that its config names, or empty.
 
     `api`: the version of Docker Engine's API. `least_oom_score_adj`: the lowest value that the kernel lets Docker set.
-    `runtime_handler`: of the sandbox, "" for Docker's default.
+    `runtime_handler`: of the sandbox, "" for Docker's default. `resolv_conf`: the sandbox's file, if the engine does not give it to the
+    containers that join the sandbox, nor its hostname; else empty.
     """
 
     seccomp: str = ""
     api: tuple[int, int] = (1, 41)
     least_oom_score_adj: int = -1000
     runtime_handler: str = ""
+    resolv_conf: str = ""
 
 
 def render_sandbox(config: pb.PodSandboxConfig, image: str, facts: RenderFacts) -> docker.NewContainer:
@@ -89,7 +92,7 @@ def render_container(
         network_mode=shared,
         ipc_mode=_shared(context.namespace_options.ipc, shared),
         pid_mode=_pid_mode(context.namespace_options, shared),
-        uts_mode="host" if context.namespace_options.network == pb.NODE else "",
+        uts_mode="host" if context.namespace_options.network == pb.NODE else shared if facts.resolv_conf else "",
         runtime=facts.runtime_handler,
         cgroup_parent=_cgroup_parent(sandbox),
         oom_score_adj=max(linux.resources.oom_score_adj, facts.least_oom_score_adj),
@@ -99,7 +102,7 @@ def render_container(
         cap_drop=list(context.capabilities.drop_capabilities),
         group_add=[str(group) for group in context.supplemental_groups],
         security_opt=_security_options(context, facts.seccomp),
-        mounts=[_mount(mount, number, facts.api) for number, mount in enumerate(config.mounts)],
+        mounts=_mounts(config, facts),
         devices=[docker.DockerDevice(d.host_path, d.container_path, d.permissions) for d in config.devices],
         log_config=LOG_CONFIG,
     )
@@ -219,8 +222,11 @@ def _security_options(
     selinux = context.selinux_options
     parts = (("user", selinux.user), ("role", selinux.role), ("type", selinux.type), ("level", selinux.level))
     options += [f"label={name}:{value}" for name, value in parts if value]
-    if isinstance(context, pb.LinuxContainerSecurityContext) and context.no_new_privs:
-        options.append("no-new-privileges")
+    if isinstance(context, pb.LinuxContainerSecurityContext):
+        if context.privileged:
+            options.append("seccomp=unconfined")  # as with Docker without it, not with Podman
+        if context.no_new_privs:
+            options.append("no-new-privileges")
     return options
 
 
@@ -248,6 +254,13 @@ def _deprecated(field: str, text: str) -> pb.SecurityProfile:
     if text not in _PROFILES:
         raise invalid(f"security_context.{field}", f"unknown value {text!r}")
     return pb.SecurityProfile(profile_type=_PROFILES[text])
+
+
+def _mounts(config: pb.ContainerConfig, facts: RenderFacts) -> list[docker.DockerMount]:
+    mounts = [_mount(mount, number, facts.api) for number, mount in enumerate(config.mounts)]
+    if facts.resolv_conf and all(mount.target != RESOLV_CONF for mount in mounts):
+        mounts.append(docker.DockerMount(type="bind", source=facts.resolv_conf, target=RESOLV_CONF))
+    return mounts
 
 
 def _mount(mount: pb.Mount, number: int, api: tuple[int, int]) -> docker.DockerMount:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import posixpath
 from collections.abc import Collection
 from contextlib import suppress
 from typing import Protocol
@@ -26,13 +27,12 @@ from pykubelet_cri_docker.errors import invalid, name_in_use
 from pykubelet_cri_docker.host_work import HostWork
 from pykubelet_cri_docker.network.from_cri import network_of
 from pykubelet_cri_docker.network.model import CniError, NetworkResult, SandboxNetwork
-from pykubelet_cri_docker.render_container import RenderFacts, render_sandbox, seccomp_path
+from pykubelet_cri_docker.render_container import RESOLV_CONF, RenderFacts, render_sandbox, seccomp_path
 
 log = Log("cri-docker")
 STOP_S = 10
 #: How long RunPodSandbox waits for the removal of what it began: Docker Engine is busy with a container that it starts.
 GIVE_UP_S = 2.0
-RESOLV_CONF = "/etc/resolv.conf"
 
 
 class Network(Protocol):
@@ -101,11 +101,10 @@ class PodSandboxes:
                     raise name_in_use(kind, name, (await self._engine.inspect(name)).id) from error
             raise
 
-    async def facts(self, seccomp: str, runtime_handler: str) -> RenderFacts:
+    async def facts(self, seccomp: str, runtime_handler: str, resolv_conf: str = "") -> RenderFacts:
         """What a container depends on beside its config."""
-        return RenderFacts(
-            seccomp, await self._engine.api_version(), self._settings.least_oom_score_adj, runtime_handler
-        )
+        least = self._settings.least_oom_score_adj
+        return RenderFacts(seccomp, await self._engine.api_version(), least, runtime_handler, resolv_conf)
 
     async def stop(self, sandbox_id: str) -> None:
         """Kill the containers of a sandbox, disconnect it, and stop it. Idempotent."""
@@ -188,7 +187,7 @@ class PodSandboxes:
     async def _set_up(self, sandbox_id: str, config: pb.PodSandboxConfig) -> None:
         found = await self._engine.inspect(sandbox_id)
         await self._host.run(
-            f"resolv.conf {sandbox_id}", lambda: write_resolv_conf(found.resolv_conf_path, config.dns_config)
+            f"resolv.conf {sandbox_id}", lambda: write_resolv_conf(resolv_conf_of(found), config.dns_config)
         )
         if not _is_on_host(config):
             if not found.state.pid:
@@ -228,6 +227,13 @@ class PodSandboxes:
 def netns_of(found: docker.DockerContainer) -> str:
     """The network namespace of a sandbox; empty if it does not run."""
     return f"/proc/{found.state.pid}/ns/net" if found.state.pid else ""
+
+
+def resolv_conf_of(found: docker.DockerContainer) -> str:
+    """The resolv.conf of a sandbox: the engine's, or beside the engine's other files if it makes none, as Podman does without a network."""
+    return found.resolv_conf_path or (
+        f"{posixpath.dirname(found.hostname_path)}/resolv.conf" if found.hostname_path else ""
+    )
 
 
 def _is_on_host(config: pb.PodSandboxConfig) -> bool:

@@ -162,13 +162,25 @@ def test_who_runs_and_what_it_may_do() -> None:
     assert (host.masked_paths, host.readonly_paths) == (["/proc/kcore"], [])
 
 
+def test_where_the_engine_shares_neither_they_are_joined() -> None:
+    own = RenderFacts(resolv_conf="/run/s/resolv.conf")
+    host = rendered(lambda config: None, own).host_config
+    assert host.uts_mode == host.network_mode and host.network_mode.startswith("container:")
+    assert [(mount.source, mount.target) for mount in host.mounts] == [("/run/s/resolv.conf", "/etc/resolv.conf")]
+
+    def change(config: pb.ContainerConfig) -> None:
+        config.mounts.add(host_path="/mine", container_path="/etc/resolv.conf")
+
+    assert [mount.source for mount in rendered(change, own).host_config.mounts] == ["/mine"]
+
+
 def test_a_privileged_container_is_not_confined() -> None:
     def change(config: pb.ContainerConfig) -> None:
         config.linux.security_context.privileged = True
         config.linux.security_context.seccomp.profile_type = pb.SecurityProfile.Localhost
 
     host = rendered(change).host_config
-    assert host.privileged and host.security_opt == []
+    assert host.privileged and host.security_opt == ["seccomp=unconfined"]
     assert host.masked_paths is msgspec.UNSET and host.readonly_paths is msgspec.UNSET
 
 

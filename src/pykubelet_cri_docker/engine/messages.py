@@ -140,6 +140,7 @@ class DockerContainer(EngineAnswer):
     mounts: list[ContainerMount] | None = None
     log_path: str = ""
     resolv_conf_path: str = ""
+    hostname_path: str = ""
     graph_driver: GraphDriver | None = None
 
     @property
