@@ -268,7 +268,13 @@ async def test_without_or_with_a_wrong_password(node: Node, private: Registry, p
         failed = await node.ensure(puller, f"{private.address}/team/secret:1")
     assert isinstance(failed, ImageError)
     assert failed.reason == "ErrImagePull"
-    texts = ("authorization failed", "401", "authentication required", "sent an HTTP request to an HTTPS server")
+    texts = (
+        "authorization failed",
+        "401",
+        "authentication required",
+        "no basic auth credentials",
+        "sent an HTTP request to an HTTPS server",
+    )
     assert any(text in failed.message for text in texts)
 
 
