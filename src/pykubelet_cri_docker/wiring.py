@@ -80,7 +80,7 @@ class Program(Value):
         await self.networks.collect(self.sandboxes.ids)
 
 
-async def _until_done(step: Callable[[], Awaitable[object]]) -> None:
+async def _until_done(step: Callable[[], Awaitable[None]]) -> None:
     """Repeat a step until it is done: Docker Engine may not answer yet."""
     problem = ""
     while True:
