@@ -67,7 +67,7 @@ class Images:
         info = await self._engine.info()
         usage = pb.FilesystemUsage(timestamp=time.time_ns())
         usage.fs_id.mountpoint = info.docker_root_dir
-        usage.used_bytes.value = sum(image.size for image in await self._engine.list_images())
+        usage.used_bytes.value = await self._engine.images_size()
         return usage
 
     def _is_pinned(self, tags: builtins.list[str] | None) -> bool:

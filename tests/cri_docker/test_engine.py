@@ -166,6 +166,18 @@ async def test_a_pull_fails_with_the_words_in_its_progress(tmp_path: Path) -> No
         assert made.requests[-1] == "POST /v1.41/images/create?fromImage=a%2Fb%3A1"
 
 
+async def test_shared_layers_are_counted_once_where_docker_can(tmp_path: Path) -> None:
+    sizes = {
+        "/images/json": ok(b'[{"Id":"a","Size":70},{"Id":"b","Size":80}]'),
+        "/system/df?type=image": ok(b'{"LayersSize":90}'),
+    }
+    async with serving(tmp_path, sizes) as (_, engine):
+        assert await engine.images_size() == 150
+    newer = {"/version": ok(VERSION.replace(b"1.41", b"1.42")), **sizes}
+    async with serving(tmp_path, newer) as (_, engine):
+        assert await engine.images_size() == 90
+
+
 async def test_a_pull_without_progress_ends(tmp_path: Path) -> None:
     begun = b'{"status":"Pulling"}\n'
     answers = {"/images/create": b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + begun}

@@ -158,6 +158,12 @@ class ImageSummary(EngineAnswer):
     size: int = 0
 
 
+class DiskUsage(EngineAnswer):
+    """GET /system/df?type=image. `layers_size`: bytes, each layer once."""
+
+    layers_size: int = 0
+
+
 class ImageConfig(EngineAnswer):
     """What an image sets for its containers."""
 
