@@ -457,7 +457,8 @@ class Life:
     def _left(self) -> list[str]:
         testbed, agent = self.agent.testbed, self.agent
         addresses = [str(p) for p in (testbed.root / "ipam").rglob("*") if p.is_file() and p.name[0].isdigit()]
-        netns = [str(p) for p in (testbed.state / "netns").glob("*")] if (testbed.state / "netns").exists() else []
+        # `default` is Docker Engine's own, for all pods on the host's network
+        netns = [str(p) for p in (testbed.state / "netns").glob("*") if p.name != "default"]
         parts = [path for path in self._files() if ".tmp" in os.path.basename(path)]
         links = [str(p) for p in host.links_into(agent.logs)]
         records = [str(p) for p in (agent.root / "image_manager" / "pulling").glob("*")]
