@@ -67,6 +67,7 @@ class PodSandboxes:
         self._settings = settings
         self._making: set[str] = set()
         self._abandoned: set[str] = set()
+        self._ending: set[str] = set()
 
     async def run(self, config: pb.PodSandboxConfig, runtime_handler: str) -> str:
         """Create and start a sandbox with its network; returns its ID.
@@ -107,17 +108,21 @@ class PodSandboxes:
         return RenderFacts(seccomp, await self._engine.api_version(), least, runtime_handler, resolv_conf)
 
     async def stop(self, sandbox_id: str) -> None:
-        """Kill the containers of a sandbox, disconnect it, and stop it. Idempotent."""
+        """Kill the containers of a sandbox, disconnect it, and stop it. Idempotent.
+
+        It is not ready from the beginning on: a client that sees a container end must not start it again in this sandbox.
+        """
         if (found := await self._find(sandbox_id)) is None:
             return
-        running = [
-            each.id
-            for each in await self._inside(found.id)
-            if views.container_state(each.state) == pb.CONTAINER_RUNNING
-        ]
-        await asyncio.gather(*(self._engine.stop(container_id, 0) for container_id in running))
-        await self._disconnect(found)
-        await self._engine.stop(found.id, STOP_S)
+        self._ending.add(found.id)
+        try:
+            inside = await self._inside(found.id)
+            running = [each.id for each in inside if views.container_state(each.state) == pb.CONTAINER_RUNNING]
+            await asyncio.gather(*(self._engine.stop(container_id, 0) for container_id in running))
+            await self._disconnect(found)
+            await self._engine.stop(found.id, STOP_S)
+        finally:
+            self._ending.discard(found.id)
 
     async def remove(self, sandbox_id: str) -> None:
         """Remove a sandbox that has no containers any more. Idempotent."""
@@ -135,7 +140,7 @@ class PodSandboxes:
     async def inspect_ready(self, sandbox_id: str) -> docker.DockerContainer:
         """A sandbox that containers can be created in."""
         found = await self.inspect(sandbox_id)
-        if found.state.status != "running" or not await self._is_complete(found):
+        if found.state.status != "running" or found.id in self._ending or not await self._is_complete(found):
             raise EngineError(500, f"sandbox {sandbox_id} is not running")
         return found
 
@@ -150,7 +155,8 @@ class PodSandboxes:
         found = await self.inspect(sandbox_id)
         result = await self._network.find_result(found.id)
         status = views.show_sandbox_status(found, result.pod_ips if result else ())
-        if result is None and not _is_on_host(labels.sandbox_config(found.labels)):
+        has_network = result is not None or _is_on_host(labels.sandbox_config(found.labels))
+        if not has_network or found.id in self._ending:
             status.state = pb.SANDBOX_NOTREADY
         return status
 
@@ -162,7 +168,10 @@ class PodSandboxes:
     async def list(self, wanted: pb.PodSandboxFilter) -> list[pb.PodSandbox]:
         """The sandboxes that a filter selects."""
         selectors = [f"{name}={value}" for name, value in wanted.label_selector.items()]
-        shown = (views.show_sandbox(found) for found in await self._list(selectors))
+        shown = [views.show_sandbox(found) for found in await self._list(selectors)]
+        for item in shown:
+            if item.id in self._ending:
+                item.state = pb.SANDBOX_NOTREADY
         states = (wanted.state.state,) if wanted.HasField("state") else tuple(pb.PodSandboxState.values())
         return [item for item in shown if item.state in states and item.id.startswith(wanted.id)]
 

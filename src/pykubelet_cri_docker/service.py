@@ -104,6 +104,7 @@ def _sandboxes(parts: ServiceParts) -> dict[str, Method]:
         return pb.StopPodSandboxResponse()
 
     async def remove_pod_sandbox(request: pb.RemovePodSandboxRequest) -> Message:
+        await sandboxes.stop(request.pod_sandbox_id)
         await parts.containers.remove_all(request.pod_sandbox_id)
         await sandboxes.remove(request.pod_sandbox_id)
         return pb.RemovePodSandboxResponse()

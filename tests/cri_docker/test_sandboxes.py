@@ -112,6 +112,27 @@ async def test_no_container_is_made_in_a_sandbox_without_its_network(tmp_path: P
         assert (await sandboxes.status("s1")).state == pb.SANDBOX_NOTREADY
 
 
+async def test_a_sandbox_that_is_being_stopped_is_not_ready(tmp_path: Path) -> None:
+    """Otherwise a client that sees its containers end would start them again in it."""
+    answers = {
+        "/s1/json": inspected(on_host()),
+        **listings(listed(), ok(b'[{"Id":"c1","State":"running"}]')),
+        "/c1/stop": HANGS,
+    }
+    async with serving(tmp_path, answers) as (_, engine):
+        sandboxes = make_sandboxes(engine, tmp_path)
+        stop = asyncio.create_task(sandboxes.stop("s1"))
+        await asyncio.sleep(1)
+        (item,) = await sandboxes.list(pb.PodSandboxFilter())
+        assert item.state == (await sandboxes.status("s1")).state == pb.SANDBOX_NOTREADY
+        with pytest.raises(EngineError, match="sandbox s1 is not running"):
+            await sandboxes.inspect_ready("s1")
+        stop.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stop
+        assert (await sandboxes.status("s1")).state == pb.SANDBOX_READY
+
+
 async def test_a_name_in_use_names_its_holder(tmp_path: Path) -> None:
     """In containerd's words, from which the agent knows what to remove."""
     answers: dict[str, bytes | list[bytes]] = {
