@@ -28,6 +28,7 @@ from pykubelet.edges.cri.errors import CriError
 from pykubelet_cri_docker.engine.client import Engine
 from pykubelet_cri_docker.engine.transport import EngineError
 from pykubelet_cri_docker.network.from_cri import network_of
+from pykubelet_cri_docker.network.pinned_namespaces import PinnedNamespaces
 from pykubelet_cri_docker.network.pod_networks import CniDirectories, PodNetworks
 from pykubelet_cri_docker.render_container import RenderFacts, render_container, render_sandbox
 
@@ -41,9 +42,8 @@ class Comparison:
         self.bed = bed
         self.cri = CriClient(bed.endpoint)
         self.engine = Engine(str(docker.engine_socket(bed)))
-        self.networks = PodNetworks(
-            CniDirectories(str(bed.root / "cni"), (bed.cni_bin,), str(bed.root / "raw-networks"))
-        )
+        directories = CniDirectories(str(bed.root / "cni"), (bed.cni_bin,), str(bed.root / "raw-networks"))
+        self.networks = PodNetworks(directories, PinnedNamespaces(str(bed.root / "raw-netns")))
 
     def pod(self, name: str, *, on_host: bool) -> tuple[pb.PodSandboxConfig, pb.ContainerConfig]:
         """The requests of a pod."""

@@ -27,7 +27,7 @@ from pykubelet_cri_docker.network.pod_networks import CniDirectories
 
 log = Log("cri-docker")
 DOCKER_SOCKET, SOCKET = "/var/run/docker.sock", "/run/pykubelet-cri-docker/cri.sock"
-STATE_DIR = "/var/lib/pykubelet-cri-docker"
+STATE_DIR, NETNS_DIR = "/var/lib/pykubelet-cri-docker", "/run/pykubelet-cri-docker/netns"
 PAUSE_IMAGE = "registry.k8s.io/pause:3.10"
 #: Clients are root's own programs: an agent, `crictl`. A connection may wait for a call for as long as it wants.
 LIMITS = RpcLimits(connections=1000, idle_s=1e9, calls=1000, request=16 << 20)
@@ -43,6 +43,7 @@ class Options(Value):
     cni_conf_dir: str
     cni_bin_dir: str
     cni_cache_dir: str
+    netns_dir: str
     cdi_spec_dirs: str
     restrict_oom_score_adj: bool = False
 
@@ -54,6 +55,7 @@ class Options(Value):
             ("--state-dir", self.state_dir),
             ("--cni-conf-dir", self.cni_conf_dir),
             ("--cni-cache-dir", self.cni_cache_dir),
+            ("--netns-dir", self.netns_dir),
             *(("--cni-bin-dir", path) for path in self.cni_bin_dir.split(",")),
             *(("--cdi-spec-dirs", path) for path in self.cdi_spec_dirs.split(",")),
         )
@@ -77,6 +79,7 @@ def main(argv: Sequence[str]) -> int:
         parsed.cni_conf_dir,
         parsed.cni_bin_dir,
         parsed.cni_cache_dir,
+        parsed.netns_dir.rstrip("/"),
         parsed.cdi_spec_dirs,
         parsed.restrict_oom_score_adj,
     )
@@ -141,6 +144,12 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--cni-cache-dir", metavar="DIR", default=cni.kept, help="what is kept of networks (default %(default)s)"
+    )
+    parser.add_argument(
+        "--netns-dir",
+        metavar="DIR",
+        default=NETNS_DIR,
+        help="mounts of the pods' network namespaces; empty after a start of the machine (default %(default)s)",
     )
     parser.add_argument(
         "--cdi-spec-dirs",

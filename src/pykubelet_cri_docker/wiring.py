@@ -27,6 +27,7 @@ from pykubelet_cri_docker.host_work import HostWork
 from pykubelet_cri_docker.images import Images
 from pykubelet_cri_docker.logs.log_writers import LogWriters
 from pykubelet_cri_docker.network.model import CniError
+from pykubelet_cri_docker.network.pinned_namespaces import PinnedNamespaces
 from pykubelet_cri_docker.network.pod_networks import CniDirectories, PodNetworks
 from pykubelet_cri_docker.program import Options
 from pykubelet_cri_docker.sandboxes import PodSandboxes, SandboxSettings
@@ -98,7 +99,8 @@ def build(options: Options) -> Program:
     """The program with its parts. Call it inside the running event loop."""
     engine, host = Engine(options.docker_socket), HostWork()
     networks = PodNetworks(
-        CniDirectories(options.cni_conf_dir, tuple(options.cni_bin_dir.split(",")), options.cni_cache_dir)
+        CniDirectories(options.cni_conf_dir, tuple(options.cni_bin_dir.split(",")), options.cni_cache_dir),
+        PinnedNamespaces(options.netns_dir),
     )
     least = read_number("/proc/self/oom_score_adj") if options.restrict_oom_score_adj else None
     settings = SandboxSettings(options.pause_image, LOWEST if least is None else least)

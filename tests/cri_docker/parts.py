@@ -12,13 +12,19 @@ from pykubelet_cri_docker.containers import Containers
 from pykubelet_cri_docker.engine.client import Engine
 from pykubelet_cri_docker.host_work import HostWork
 from pykubelet_cri_docker.logs.log_writers import LogWriters
+from pykubelet_cri_docker.network.pinned_namespaces import PinnedNamespaces
 from pykubelet_cri_docker.network.pod_networks import CniDirectories, PodNetworks
 from pykubelet_cri_docker.sandboxes import PodSandboxes, SandboxSettings
 
 
 def make_sandboxes(engine: Engine, top: Path) -> PodSandboxes:
     """Sandboxes that keep what they keep below `top`."""
-    return PodSandboxes(engine, PodNetworks(CniDirectories(kept=str(top))), HostWork(), SandboxSettings("pause"))
+    return PodSandboxes(engine, make_networks(top), HostWork(), SandboxSettings("pause"))
+
+
+def make_networks(top: Path) -> PodNetworks:
+    """Networks that keep what they keep below `top`."""
+    return PodNetworks(CniDirectories(kept=str(top)), PinnedNamespaces(str(top / "netns")))
 
 
 def make_logs(top: Path) -> LogWriters:

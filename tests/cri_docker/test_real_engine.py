@@ -1,12 +1,18 @@
-"""What Docker Engine makes of limits and CDI devices, and an agent that is given its own socket."""
+"""What Docker Engine makes of limits, CDI devices and a killed sandbox, and an agent that is given its own socket."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import signal
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from edges.cri.test_contract import Runtime
+from support.processes import wait_end
 from testbed import docker
 from testbed.containerd import describe_devices
 from testbed.private_runtime import Testbed
@@ -15,6 +21,7 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.host.fs.mounts import mounts_below
 
 pytestmark = pytest.mark.integration
 MIB = 1 << 20
@@ -73,6 +80,22 @@ async def test_a_cdi_device_is_in_the_container(runtime: Runtime, docker_testbed
     unknown.CDI_devices.add(name="test.example/card=c")
     with pytest.raises(CriError, match=r"unresolvable CDI devices test\.example/card=c"):
         await runtime.client.create_container(sandbox, unknown, pod)
+
+
+async def test_a_sandbox_that_was_killed_leaves_no_rules(runtime: Runtime, docker_testbed: Testbed) -> None:
+    """Its network namespace would be gone with its process, and with it what the plugins find their rules by."""
+    sandbox, _ = await runtime.run("sleep 1000")
+    info = json.loads((await runtime.client.pod_sandbox_status(sandbox, verbose=True)).info["info"])
+    assert sandbox in nat_rules() and mounts_below(str(docker_testbed.root / "netns"))
+    os.kill(info["pid"], signal.SIGKILL)
+    await asyncio.to_thread(wait_end, info["pid"])
+    await runtime.clear()
+    assert sandbox not in nat_rules()
+    assert not mounts_below(str(docker_testbed.root / "netns"))
+
+
+def nat_rules() -> str:
+    return subprocess.run(["iptables-save", "-t", "nat"], check=True, capture_output=True, text=True).stdout
 
 
 async def test_the_daemons_own_socket_is_answered_with_the_program_to_start(docker_testbed: Testbed) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pykubelet.edges.host.fs.errors import HostError
 from pykubelet_cri_docker.network.model import SandboxNetwork
+from pykubelet_cri_docker.network.pinned_namespaces import PinnedNamespaces
 from pykubelet_cri_docker.network.pod_networks import CniDirectories
 
 RESULT: dict[str, Any] = {
@@ -47,12 +50,27 @@ class Called:
         return f"{self.command} {self.type}"
 
 
+class NamespaceFiles(PinnedNamespaces):
+    """Files in place of mounts: nothing that needs root, or stays mounted after a test."""
+
+    def _mount(self, netns: str, target: str) -> None:
+        if not os.path.exists(netns):
+            raise HostError("mount", target, "ENOENT", "no such file or directory")
+
+    def _is_mounted(self, target: str) -> bool:
+        return os.path.exists(target)
+
+    def _unmount(self, target: str) -> None:
+        pass
+
+
 class ScriptedPlugins:
     """Plugins below a folder. `directories`: those of a node that has no others."""
 
     def __init__(self, folder: Path, *types: str) -> None:
         self._folder = folder
         self.directories = CniDirectories(f"{folder}/net.d", (f"{folder}/missing", f"{folder}/bin"), f"{folder}/kept")
+        self.namespaces = NamespaceFiles(f"{folder}/pinned")
         for name in ("net.d", "bin", "calls", "behavior"):
             (folder / name).mkdir()
         for type_ in (*types, "loopback"):

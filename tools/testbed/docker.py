@@ -109,6 +109,7 @@ def arguments(testbed: Testbed, engine: Path | None = None) -> list[str]:
         "--cni-conf-dir": root / "cni",
         "--cni-bin-dir": testbed.cni_bin,
         "--cni-cache-dir": root / "networks",
+        "--netns-dir": root / "netns",
         "--cdi-spec-dirs": testbed.devices,
         "--pause-image": images.PAUSE,
     }

@@ -19,6 +19,7 @@ from pykubelet_cri_docker.network.config_folder import ConfigFolder, FoundNetwor
 from pykubelet_cri_docker.network.disk import CniDisk
 from pykubelet_cri_docker.network.gate import OperationGate
 from pykubelet_cri_docker.network.model import POD_INTERFACE, Attachment, CniError, NetworkResult, SandboxNetwork
+from pykubelet_cri_docker.network.pinned_namespaces import PinnedNamespaces
 from pykubelet_cri_docker.network.plugins import CniPlugins
 from pykubelet_cri_docker.network.result_cache import ResultCache
 from pykubelet_cri_docker.network.results import read_result
@@ -48,12 +49,15 @@ class PodNetworks:
     container run one after the other, and none runs beside `collect`.
     """
 
-    def __init__(self, directories: CniDirectories, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(
+        self, directories: CniDirectories, namespaces: PinnedNamespaces, deadline_s: float = DEADLINE_S
+    ) -> None:
         self._deadline_s = deadline_s
         self._disk = CniDisk()
         self._plugins = CniPlugins(directories.plugins, self._disk)
         self._folder = ConfigFolder(directories.configs)
         self._cache = ResultCache(directories.kept)
+        self._namespaces = namespaces
         self._reading = asyncio.Lock()
         self._gate = OperationGate()
 
@@ -62,9 +66,9 @@ class PodNetworks:
         async with self._gate.container(pod.container_id):
             with _naming(pod):
                 network = await self._need_network()
-                attachment = _attachment(pod, network)
+                attachment = _attachment(replace(pod, netns=self._namespaces.path(pod.container_id)), network)
                 try:
-                    await self._disk.run(lambda: self._cache.save(attachment))
+                    await self._disk.run(lambda: self._keep(attachment, pod.netns))
                     return await self._attach(network, attachment)
                 except (CniError, asyncio.CancelledError):
                     await self._undo(attachment)
@@ -80,6 +84,7 @@ class PodNetworks:
                 kept, netns = await self._disk.run(lambda: self._find_kept(pod))
                 for attachment in kept or await self._guess(pod):
                     await self._detach(replace(attachment, netns=netns), self._deadline_s)
+                await self._disk.run(lambda: self._namespaces.release(pod.container_id))
 
     async def check(self, pod: SandboxNetwork) -> None:
         """Raise CniError if the network of an attached sandbox is not as ADD has left it.
@@ -88,13 +93,14 @@ class PodNetworks:
         """
         async with self._gate.container(pod.container_id):
             with _naming(pod):
-                for kept in await self._disk.run(lambda: self._cache.find(pod.container_id)):
+                attachments, netns = await self._disk.run(lambda: self._find_kept(pod))
+                for kept in attachments:
                     network = read_kept(kept.config)
                     if network.disable_check or not network.is_at_least("0.4.0"):
                         continue
                     if kept.result is None:
                         raise CniError(f'network "{network.name}" was not set up to its end')
-                    await self._plugins.check(network, replace(kept, netns=pod.netns), self._deadline_s)
+                    await self._plugins.check(network, replace(kept, netns=netns), self._deadline_s)
 
     async def status(self) -> str:
         """Why no pod can be attached now: the message of the condition `NetworkReady`. Empty if the network is ready."""
@@ -118,6 +124,7 @@ class PodNetworks:
             keep = await find_sandboxes()
             try:
                 stays = [kept for kept in await self._disk.run(self._list_kept) if not await self._clean(kept, keep)]
+                await self._disk.run(lambda: self._release_others({kept.container_id for kept in stays}))
                 network = (await self._find_network()).network
                 if network is not None and network.is_at_least("1.1.0") and not network.disable_gc:
                     valid = [(kept.container_id, kept.interface) for kept in stays if kept.network == network.name]
@@ -153,8 +160,9 @@ class PodNetworks:
     async def _undo(self, attachment: Attachment) -> None:
         """DEL after a failed ADD. If it fails too, the record stays for `delete` and `collect`."""
         try:
-            netns = await self._disk.run(lambda: _present(attachment.netns))
+            netns = await self._disk.run(lambda: self._namespaces.find(attachment.container_id))
             await self._detach(replace(attachment, netns=netns), SHORT_DEADLINE_S)
+            await self._disk.run(lambda: self._namespaces.release(attachment.container_id))
         except CniError as error:
             log.warning("network of a failed sandbox cannot be removed", pod=attachment.pod, cause=str(error))
 
@@ -182,10 +190,11 @@ class PodNetworks:
 
     async def _clean(self, kept: Attachment, keep: Collection[str]) -> bool:
         """Detach a container that is gone. Returns whether nothing is left of it."""
-        if kept.container_id in keep or await self._disk.run(lambda: _has_own_namespace(kept)):
+        if kept.container_id in keep or await self._disk.run(lambda: self._is_of_others(kept)):
             return False
         try:
-            await self._detach(replace(kept, netns=""), SHORT_DEADLINE_S)
+            netns = await self._disk.run(lambda: self._namespaces.find(kept.container_id))
+            await self._detach(replace(kept, netns=netns), SHORT_DEADLINE_S)
         except CniError as error:
             log.warning("network of a container that is gone cannot be removed", pod=kept.pod, cause=str(error))
             return False
@@ -205,7 +214,26 @@ class PodNetworks:
 
     def _find_kept(self, pod: SandboxNetwork) -> tuple[list[Attachment], str]:
         """The attachments of a pod, and its namespace if that is still there. Blocks."""
-        return self._cache.find(pod.container_id), _present(pod.netns)
+        return self._cache.find(pod.container_id), self._namespaces.find(pod.container_id) or _present(pod.netns)
+
+    def _keep(self, attachment: Attachment, netns: str) -> None:
+        """Record an attachment, and then keep the namespace at `netns` for it. Blocks."""
+        self._cache.save(attachment)
+        self._namespaces.pin(attachment.container_id, netns)
+
+    def _release_others(self, attached: Collection[str]) -> None:
+        """Release the namespaces of containers without a record. Blocks."""
+        for container_id in self._namespaces.containers():
+            if container_id not in attached:
+                self._namespaces.release(container_id)
+
+    def _is_of_others(self, kept: Attachment) -> bool:
+        """Whether a record is of another runtime, and its namespace exists. Blocks.
+
+        One that is named after a process may be of another process by now.
+        """
+        own = self._namespaces.path(kept.container_id)
+        return kept.netns != own and not kept.netns.startswith("/proc/") and bool(_present(kept.netns))
 
     def _list_kept(self) -> list[Attachment]:
         self._cache.sweep()
@@ -233,11 +261,6 @@ def _attachment(pod: SandboxNetwork, network: NetworkList) -> Attachment:
         arguments_of(pod),
         capabilities_of(pod),
     )
-
-
-def _has_own_namespace(kept: Attachment) -> bool:
-    """Whether the namespace of a record exists under its own name. One that is named after a process may be of another by now."""
-    return not kept.netns.startswith("/proc/") and bool(_present(kept.netns))
 
 
 def _present(netns: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -16,10 +17,11 @@ ADD = """
 import asyncio, sys
 from pykubelet_cri_docker.network.model import SandboxNetwork
 from pykubelet_cri_docker.network.pod_networks import CniDirectories, PodNetworks
-configs, plugins, kept = sys.argv[1:]
+from support.cni import NamespaceFiles
+configs, plugins, kept, namespaces = sys.argv[1:]
 pod = SandboxNetwork("c1", "/proc/self/ns/net", "default", "web", "u-1")
 async def add():
-    await PodNetworks(CniDirectories(configs, (plugins,), kept)).add(pod)
+    await PodNetworks(CniDirectories(configs, (plugins,), kept), NamespaceFiles(namespaces)).add(pod)
 asyncio.run(add())
 """
 
@@ -30,12 +32,13 @@ async def test_the_next_process_removes_what_there_is(tmp_path: Path, killed_in:
     plugins.configure("first", "second")
     plugins.on(killed_in, "ADD", "kill -9 $PPID")
     where = plugins.directories
-    words = [sys.executable, "-c", ADD, where.configs, where.plugins[-1], where.kept]
-    killed = subprocess.run(words, check=False, capture_output=True, timeout=120)  # noqa: ASYNC221
+    words = [sys.executable, "-c", ADD, where.configs, where.plugins[-1], where.kept, plugins.namespaces.folder]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    killed = subprocess.run(words, env=environment, check=False, capture_output=True, timeout=120)  # noqa: ASYNC221
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     plugins.configure("other")
     plugins.calls()
-    networks = PodNetworks(where)
+    networks = PodNetworks(where, plugins.namespaces)
     assert await networks.find_result("c1") is None
     await networks.delete(sandbox_network(netns=""))
     assert plugins.call_names() == ["DEL second", "DEL first"]

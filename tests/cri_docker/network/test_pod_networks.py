@@ -12,8 +12,9 @@ import pytest
 from support.cni import RESULT, ScriptedPlugins, known, sandbox_network
 from support.processes import wait_end
 
-from pykubelet_cri_docker.network.model import Bandwidth, CniError, MappedPort
+from pykubelet_cri_docker.network.model import Attachment, Bandwidth, CniError, MappedPort
 from pykubelet_cri_docker.network.pod_networks import PodNetworks
+from pykubelet_cri_docker.network.result_cache import ResultCache
 
 OWN_NS = "/proc/self/ns/net"
 
@@ -27,7 +28,7 @@ def plugins(tmp_path: Path) -> ScriptedPlugins:
 
 @pytest.fixture
 def networks(plugins: ScriptedPlugins) -> PodNetworks:
-    return PodNetworks(plugins.directories)
+    return PodNetworks(plugins.directories, plugins.namespaces)
 
 
 async def test_add_calls_the_plugins_in_their_order(plugins: ScriptedPlugins, networks: PodNetworks) -> None:
@@ -37,7 +38,7 @@ async def test_add_calls_the_plugins_in_their_order(plugins: ScriptedPlugins, ne
     assert [loopback.name, first.name, second.name] == ["ADD loopback", "ADD first", "ADD second"]
     assert loopback.variables["CNI_IFNAME"] == "lo"
     assert first.variables["CNI_IFNAME"] == "eth0"
-    assert first.variables["CNI_NETNS"] == OWN_NS
+    assert first.variables["CNI_NETNS"] == plugins.namespaces.path("c1")
     assert first.variables["CNI_PATH"] == ":".join(plugins.directories.plugins)
     assert "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;" in first.variables["CNI_ARGS"]
     assert "prevResult" not in first.config and second.config["prevResult"] == RESULT
@@ -51,7 +52,7 @@ async def test_delete_uses_what_add_was_called_with(plugins: ScriptedPlugins, ne
     assert plugins.kept() == ["test-c1-eth0"]
     plugins.configure("other", name="00-other.conflist")
     plugins.calls()
-    await PodNetworks(plugins.directories).delete(sandbox_network())
+    await PodNetworks(plugins.directories, plugins.namespaces).delete(sandbox_network())
     second, first = plugins.calls()
     assert [second.name, first.name] == ["DEL second", "DEL first"]
     for call in (second, first):
@@ -63,8 +64,9 @@ async def test_delete_uses_what_add_was_called_with(plugins: ScriptedPlugins, ne
 
 @pytest.mark.parametrize("netns", ["", "/proc/4194305/ns/net"])
 async def test_delete_without_a_namespace(plugins: ScriptedPlugins, networks: PodNetworks, netns: str) -> None:
-    """The namespace of the record is not used: its process may be another one by now."""
+    """It is not kept after a start of the machine. That of the sandbox is not used: its process may be another one by now."""
     await networks.add(sandbox_network())
+    plugins.namespaces.release("c1")
     plugins.calls()
     await networks.delete(sandbox_network(netns=netns))
     assert [call.variables["CNI_NETNS"] for call in plugins.calls()] == ["", ""]
@@ -109,6 +111,7 @@ async def test_an_old_network_gets_no_result_to_delete(plugins: ScriptedPlugins,
 
 async def test_what_is_gone_is_deleted(plugins: ScriptedPlugins, networks: PodNetworks) -> None:
     await networks.add(sandbox_network())
+    plugins.namespaces.release("c1")
     plugins.fail("second", "DEL", "failed to open netns: no such file or directory")
     plugins.fail("first", "DEL", "Link not found")
     await networks.delete(sandbox_network(netns=""))
@@ -176,7 +179,7 @@ async def test_plugins_that_do_not_do_their_part(
 async def test_a_hanging_plugin_is_killed_with_its_children(plugins: ScriptedPlugins, tmp_path: Path) -> None:
     plugins.on("first", "ADD", f"sleep 1000 & echo $! > {tmp_path}/pid; wait")
     with pytest.raises(CniError) as caught:
-        await PodNetworks(plugins.directories, deadline_s=2.0).add(sandbox_network())
+        await PodNetworks(plugins.directories, plugins.namespaces, deadline_s=2.0).add(sandbox_network())
     assert str(caught.value) == (
         'pod default/web: network "test": plugin type="first" failed (add): '
         "it was killed, because the network did not answer within 2 s"
@@ -266,12 +269,36 @@ async def test_containers_that_are_gone_are_collected(plugins: ScriptedPlugins, 
     plugins.calls()
     await networks.collect(known("c2"))
     delete, collect = plugins.calls()
-    assert (delete.name, delete.variables["CNI_CONTAINERID"], delete.variables["CNI_NETNS"]) == ("DEL first", "c1", "")
+    assert (delete.name, delete.variables["CNI_CONTAINERID"]) == ("DEL first", "c1")
+    assert delete.variables["CNI_NETNS"] == plugins.namespaces.path("c1")
     assert (collect.name, collect.config["cni.dev/valid-attachments"]) == (
         "GC first",
         [{"containerID": "c2", "ifname": "eth0"}],
     )
     assert plugins.kept() == ["test-c2-eth0"]
+    assert plugins.namespaces.containers() == ["c2"]
+
+
+async def test_a_namespace_is_kept_until_the_network_is_taken_down(
+    plugins: ScriptedPlugins, networks: PodNetworks
+) -> None:
+    """Also beyond the process of the sandbox: plugins find their rules by the addresses in it."""
+    await networks.add(sandbox_network())
+    plugins.fail("first", "DEL", "busy")
+    plugins.calls()
+    with pytest.raises(CniError):
+        await networks.delete(sandbox_network(netns=""))
+    assert plugins.namespaces.containers() == ["c1"]
+    plugins.on("first", "DEL", "")
+    await networks.delete(sandbox_network(netns=""))
+    assert {call.variables["CNI_NETNS"] for call in plugins.calls()} == {plugins.namespaces.path("c1")}
+    assert plugins.namespaces.containers() == []
+
+
+async def test_a_namespace_without_a_record_is_released(plugins: ScriptedPlugins, networks: PodNetworks) -> None:
+    plugins.namespaces.pin("c1", OWN_NS)
+    await networks.collect(known())
+    assert plugins.namespaces.containers() == []
 
 
 @pytest.mark.parametrize("fields", [{"cniVersion": "1.0.0"}, {"cniVersion": "1.1.0", "disableGC": True}])
@@ -290,8 +317,9 @@ async def test_attachments_of_other_runtimes_stay_while_their_namespaces_exist(
 ) -> None:
     plugins.configure("first", cniVersion="1.1.0")
     (tmp_path / "netns").touch()
-    await networks.add(sandbox_network("theirs", netns=str(tmp_path / "netns")))
-    plugins.calls()
+    config = (tmp_path / "net.d" / "10-test.conflist").read_bytes()
+    theirs = Attachment("test", "theirs", "eth0", str(tmp_path / "netns"), config, (), {})
+    ResultCache(plugins.directories.kept).save(theirs)
     await networks.collect(known())
     [collect] = plugins.calls()
     assert collect.config["cni.dev/attachments"] == [{"containerID": "theirs", "ifname": "eth0"}]

@@ -15,6 +15,7 @@ from support.cni import known, sandbox_network
 
 from pykubelet.base.kit.values import replace
 from pykubelet_cri_docker.network.model import CniError, MappedPort, NetworkRoute, SandboxNetwork
+from pykubelet_cri_docker.network.pinned_namespaces import PinnedNamespaces
 from pykubelet_cri_docker.network.pod_networks import CniDirectories, PodNetworks
 
 pytestmark = pytest.mark.integration
@@ -39,7 +40,9 @@ class Node:
             path.write_text(f'#!/bin/sh\nexec nsenter --net={self.path} {PLUGINS}/{plugin} "$@"\n')
             path.chmod(0o755)
         self.configure("10.177.0.10")
-        self.networks = PodNetworks(CniDirectories(f"{folder}/net.d", (f"{folder}/bin",), f"{folder}/kept"))
+        self.pinned = PinnedNamespaces(f"{folder}/netns")
+        directories = CniDirectories(f"{folder}/net.d", (f"{folder}/bin",), f"{folder}/kept")
+        self.networks = PodNetworks(directories, self.pinned)
 
     def configure(self, last: str) -> None:
         """A network with the addresses from 10.177.0.2 to `last`."""
@@ -102,12 +105,21 @@ class Node:
         """The NAT rules about the pods' ports."""
         return [line for line in self.run(self.path, "iptables-save", "-t", "nat").splitlines() if "8080" in line]
 
+    def masquerade_chains(self) -> list[str]:
+        """The chains of the NAT table about the pods' addresses."""
+        lines = self.run(self.path, "iptables-save", "-t", "nat").splitlines()
+        return [
+            line for line in lines if line.startswith(":CNI-") and not line.startswith((":CNI-HOSTPORT", ":CNI-DN"))
+        ]
+
     def kept(self) -> list[str]:
         """The names of the files of attachments."""
         return sorted(os.listdir(self.folder / "kept/results"))
 
     def close(self) -> None:
         """Remove all namespaces."""
+        for container_id in self.pinned.containers():
+            self.pinned.release(container_id)
         for name in list(self._spaces):
             self.remove_namespace(name)
 
@@ -126,7 +138,7 @@ async def test_a_pod_has_a_network(node: Node) -> None:
     assert result.pod_ips == ("10.177.0.2",)
     assert result.addresses[0].gateway == "10.177.0.1"
     assert result.routes == (NetworkRoute("0.0.0.0/0"),)
-    assert {known.sandbox for known in result.interfaces if known.name == "eth0"} == {pod.netns}
+    assert {known.sandbox for known in result.interfaces if known.name == "eth0"} == {node.pinned.path("a")}
     links = {link["ifname"]: link for link in json.loads(node.run(pod.netns, "ip", "-j", "address"))}
     assert "10.177.0.2" in [address["local"] for address in links["eth0"]["addr_info"]]
     assert "127.0.0.1" in [address["local"] for address in links["lo"]["addr_info"]] and "UP" in links["lo"]["flags"]
@@ -150,9 +162,11 @@ async def test_a_network_that_is_not_as_it_was_set_up(node: Node) -> None:
 async def test_a_pod_whose_namespace_is_gone_is_removed(node: Node) -> None:
     pod = node.pod("a")
     await node.networks.add(pod)
+    assert len(node.masquerade_chains()) == 1
     node.remove_namespace("a")
     await node.networks.delete(pod)
     assert (node.addresses_in_use(), node.port_rules(), node.kept()) == ([], [], [])
+    assert node.masquerade_chains() == [] and node.pinned.containers() == []
 
 
 async def test_what_is_left_of_pods_is_collected(node: Node) -> None:
@@ -161,6 +175,7 @@ async def test_what_is_left_of_pods_is_collected(node: Node) -> None:
     node.remove_namespace("a")
     await node.networks.collect(known("b"))
     assert (node.addresses_in_use(), node.kept()) == (["10.177.0.3"], ["real-b-eth0"])
+    assert len(node.masquerade_chains()) == 1 and node.pinned.containers() == ["b"]
 
 
 async def test_a_pod_without_an_address_leaves_nothing(node: Node) -> None:
@@ -173,6 +188,6 @@ async def test_a_pod_without_an_address_leaves_nothing(node: Node) -> None:
 
 
 async def test_a_namespace_that_is_not_there(node: Node) -> None:
-    with pytest.raises(CniError, match='pod default/web: network "cni-loopback": plugin type="loopback" failed'):
+    with pytest.raises(CniError, match=r"pod default/web: mount .*/netns/a: no such file or directory"):
         await node.networks.add(sandbox_network("a", f"/run/netns/{node.prefix}-none"))
-    assert (node.addresses_in_use(), node.kept()) == ([], [])
+    assert (node.addresses_in_use(), node.kept(), node.pinned.containers()) == ([], [], [])
