@@ -58,7 +58,7 @@ async def test_a_volume_is_attached_staged_published_and_all_back(world: World) 
         attacher.wanted.clear()
         world.run(pod_with_claim("web", "data"))
         await agent.wait_for(
-            "it is reported", lambda: NAME in ((attacher.node() or {})["status"].get("volumesInUse") or ())
+            "it is reported", lambda: NAME in (((attacher.node() or {}).get("status") or {}).get("volumesInUse") or ())
         )
         await agent.wait_for("it waits", lambda: shows(agent, "web", f"volume {NAME} is not yet in node's status"))
         assert driver.names() == []
