@@ -15,7 +15,7 @@ Shape:
 * kinds have non-null ``metadata`` and ``spec``; Pod and Node also a non-null ``status``;
 * ``managedFields`` is left out: nothing in a node agent reads it, and it is half of the bytes.
 
-Usage: ``python tools/gen_api.py [types.json] [--check]``, and ``--reduce swagger.json --release v1.37.0`` for the types of another
+Usage: ``python tools/gen_api.py [types.json] [--check]``, and ``--reduce swagger.json --release v1.38.0`` for the types of another
 release (``tools/api/README.md``).
 """
 
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-DEFAULT_TYPES = ROOT / "tools" / "api" / "kubernetes-1.36-types.json"
+DEFAULT_TYPES = ROOT / "tools" / "api" / "kubernetes-1.37-types.json"
 OUT = ROOT / "src" / "pykubelet" / "base" / "api"
 
 CORE = "io.k8s.api.core.v1."
@@ -48,7 +48,7 @@ PACKAGES = frozenset(
      ("authentication", "authorization", "certificates", "coordination", "core", "events", "node", "policy", "resource",
       "scheduling", "storage")]
     + [f"io.k8s.api.{name}" for name in
-       ("certificates.v1alpha1", "certificates.v1beta1", "resource.v1alpha3", "resource.v1beta1", "resource.v1beta2")]
+       ("certificates.v1beta1", "resource.v1alpha3", "resource.v1beta1", "resource.v1beta2")]
     + [f"io.k8s.apimachinery.pkg.{name}" for name in
        ("api.resource", "apis.meta.v1", "runtime", "util.intstr", "version")]
 )  # fmt: skip
@@ -110,10 +110,10 @@ MODULES = (
         "Signing requests, trust bundles and pod certificate requests.",
         (
             CERTS + "v1.CertificateSigningRequest",
-            CERTS + "v1beta1.ClusterTrustBundle",
-            CERTS + "v1beta1.ClusterTrustBundleList",
-            CERTS + "v1beta1.PodCertificateRequest",
-            CERTS + "v1beta1.PodCertificateRequestList",
+            CERTS + "v1.ClusterTrustBundle",
+            CERTS + "v1.ClusterTrustBundleList",
+            CERTS + "v1.PodCertificateRequest",
+            CERTS + "v1.PodCertificateRequestList",
         ),
     ),
 )

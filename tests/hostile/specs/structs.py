@@ -17,6 +17,7 @@ MINIMAL: dict[str, Json] = {
     "ObjectMeta": {"name": NAME, "namespace": "default"},
     "OwnerReference": {"apiVersion": "v1", "kind": "Node", "name": "n%d", "uid": "u%d"},
     "PodSpec": NOTHING,
+    "EvictionResponder": {"name": "example.com/r%d", "priority": 1},
     "HostAlias": {"ip": "10.0.0.1", "hostnames": ["h%d"]},
     "LocalObjectReference": {"name": "s%d"},
     "PodOS": {"name": "linux"},
