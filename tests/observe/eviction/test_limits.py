@@ -80,11 +80,23 @@ def test_a_writable_layer_elsewhere_counts_for_the_pod_and_not_for_its_container
         assert check(pod, layout, logs=80 * MI) is not None
 
 
-def test_only_regular_containers_have_a_limit_of_their_own() -> None:
-    pod = limited(own="50Mi", initContainers=[SIDE])
+@pytest.mark.parametrize(
+    ("policy", "found"),
+    [
+        ("Always", (CONTAINER_LIMIT, 'Container side exceeded its local ephemeral storage limit "50Mi". ')),
+        ("", None),
+    ],
+)
+def test_sidecars_have_a_limit_of_their_own_and_other_init_containers_have_none(
+    policy: str, found: tuple[str, str] | None
+) -> None:
+    pod = limited(own="50Mi", initContainers=[SIDE | {"restartPolicy": policy}])
+    side = ContainerUse("side", "id2", "image", "/x", 0.0, group(), fs(51 * MI), fs(0))
     use = make_use("pod")
-    side = ContainerUse("side", "id2", "image", "/x", 0.0, group(), fs(80 * MI), fs(0))
-    assert not list(excesses([Candidate(pod, replace(use, containers=(*use.containers, side)))], FsLayout.SHARED))
+    seen = list(excesses([Candidate(pod, replace(use, containers=(*use.containers, side)))], FsLayout.SHARED))
+    assert [(excess.signal, excess.message) for excess in seen if excess.signal == CONTAINER_LIMIT] == (
+        [found] if found else []
+    )
 
 
 def test_files_that_the_agent_made_count_for_the_pod_but_for_no_container() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.quantity import NANO, Amount, parse
 from pykubelet.base.kit.values import Value
+from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import is_critical
 from pykubelet.base.model.sizing import pod_limits
 from pykubelet.base.model.usage import ContainerUse, PodUse, bytes_on_disk
@@ -83,8 +84,9 @@ def _pod_limit(pod: Pod) -> Amount | None:
 
 
 def _container_limits(pod: Pod) -> Iterator[tuple[str, Amount]]:
-    """Names and limits of regular containers. A limit of 0 counts as none."""
-    for container in pod.spec.containers:
+    """Names and limits of sidecars and regular containers. A limit of 0 counts as none."""
+    sidecars = (container for container in pod.spec.initContainers if is_sidecar(container))
+    for container in (*sidecars, *pod.spec.containers):
         stated = container.resources.limits.get(STORAGE) if container.resources is not None else None
         if stated is not None and (limit := parse(stated)).nano > 0:
             yield container.name, limit
