@@ -330,6 +330,38 @@ async def test_the_health_of_prepared_devices_is_published(stand: Stand) -> None
             await stand.claims.wait_for(lambda now: not now.health)
 
 
+async def test_a_pod_that_begins_to_use_a_claim_while_it_is_unprepared_gets_it_prepared_again(
+    stand: Stand, gpu: DriverProcess
+) -> None:
+    stand.create("one", "a", "b")
+    a, b = claiming_pod("a"), claiming_pod("b")
+    async with stand.running():
+        stand.want(a)
+        await stand.ready("a")
+        await gpu.behave(unprepare="fail half of it is done")
+        stand.life(a, Stage.TERMINATED)
+        await stand.fails("unprepare dynamic resources", "a")
+        stand.want(b)
+        await stand.ready("b")
+        assert gpu.claims("NodePrepareResources") == ["one", "one"]
+        await stand.gone("a")
+        assert stand.kept() == {"one": ["uid-b"]}
+
+
+async def test_what_one_driver_has_prepared_is_there_once_after_another_has_failed(
+    stand: Stand, gpu: DriverProcess
+) -> None:
+    stand.create("one", "web", drivers=(GPU, "net.example.com"))
+    async with dra_driver(stand.root, "net.example.com") as net, stand.running():
+        await net.behave(prepare="fail no link")
+        stand.want(WEB)
+        await stand.fails("prepare dynamic resources: NodePrepareResources: rpc error")
+        await net.behave(prepare="")
+        claims = await stand.ready()
+        assert gpu.claims("NodePrepareResources") == ["one", "one"]
+        assert [device.driver for device in claims.containers["main"][0].devices] == [GPU]
+
+
 # Restarts of the agent
 
 

@@ -118,6 +118,8 @@ class ClaimOperations:
         held = claims_of(self.cache, uid)
         last = [info for info in held if info.pods == {uid}]
         self.cache = without_pod(self.cache, uid, (info.key for info in held if info not in last))
+        # After a call that fails, it is not known what is left: a pod that takes over the claim has it prepared again.
+        self.cache = with_info(self.cache, *(replace(info, is_prepared=False) for info in last))
         for driver, claims in batches(last).items():
             calls("NodeUnprepareResources", driver)
             errors = await self._drivers.unprepare(driver, _asked(claims))
