@@ -88,6 +88,36 @@ async def test_files_are_bound_and_a_restarted_container_gets_the_same(place: Pl
     assert len(mounts.mounts_below(first)) == 1
 
 
+def mount_dead(target: str) -> None:
+    """Replace the bind by a FUSE file system of which the server has ended: every access fails with ENOTCONN."""
+    mounts.unmount(target)
+    server = os.open("/dev/fuse", os.O_RDWR)
+    mounts.mount("test", target, "fuse", (f"fd={server}", "rootmode=40000", "user_id=0", "group_id=0"))
+    os.close(server)
+    with pytest.raises(OSError, match="not connected"):
+        os.stat(target)
+
+
+@pytest.mark.integration
+async def test_a_bind_of_a_file_system_that_is_dead_is_replaced_for_the_next_container(place: Place) -> None:
+    first = await place.prepare("a")
+    assert isinstance(first, str)
+    mount_dead(first)
+    assert await place.prepare("a") == first
+    write(first, "file")
+    assert (place.volume / "a" / "file").exists()
+    assert len(mounts.mounts_below(first)) == 1
+
+
+@pytest.mark.integration
+async def test_a_bind_of_a_file_system_that_is_dead_goes_with_its_volume(place: Place) -> None:
+    first = await place.prepare("a")
+    assert isinstance(first, str)
+    mount_dead(first)
+    disk.clean_subpaths(place.paths, UID, "data")
+    assert not os.path.lexists(first)
+
+
 @pytest.mark.integration
 async def test_links_inside_the_volume_are_followed(place: Place) -> None:
     (place.volume / "real").mkdir()

@@ -86,23 +86,30 @@ def read_beneath(root: str, relative: str, limit: int) -> bytes:
 def bind_beneath(root: str, relative: str, target: Beneath) -> None:
     """Bind-mount `root/relative` at `target`, which is created as a directory or file.
 
-    An existing mount is kept if it is the same file, else replaced. Raises HostError as `open_beneath` does.
+    An existing mount is kept if it is the same file, else replaced: also one that cannot be read any more, because the server of its file
+    system has ended or does not know the file (ENOTCONN, ESTALE). Raises HostError as `open_beneath` does.
     """
     descriptor = open_beneath(root, relative)
     try:
         if mounts.is_mount_point(target):
-            if _is_same(descriptor, target):
+            same = _is_same(descriptor, target)
+            if same:
                 return
-            mounts.unmount(target)
+            mounts.unmount(target, detach=same is None)
         _make_target(target, kind_is_directory(descriptor))
         mounts.bind_fd(descriptor, target)
     finally:
         os.close(descriptor)
 
 
-def _is_same(descriptor: int, target: Beneath) -> bool:
+def _is_same(descriptor: int, target: Beneath) -> bool | None:
+    """Whether the mount at `target` is the file of the descriptor; None if it cannot be read."""
     with translating("stat", target):
-        return os.path.samestat(os.fstat(descriptor), os.lstat(target))
+        wanted = os.fstat(descriptor)
+    try:
+        return os.path.samestat(wanted, os.lstat(target))
+    except OSError:
+        return None
 
 
 def _make_target(target: Beneath, directory: bool) -> None:
