@@ -153,6 +153,20 @@ async def test_pods_that_are_never_ready_cost_a_few_extra_probes_each() -> None:
         assert len(prober.asked) == 100 * (11 + EXTRA_IN_TEN_S)
 
 
+async def test_a_restarted_container_waits_for_its_startup_probe_before_the_others() -> None:
+    node, prober = Node(), ScriptedProber()
+    async with node.probing(prober):
+        uid = node.pod("web", probed("app", "startup", "liveness", "readiness", periodSeconds=1, failureThreshold=1000))
+        node.run(uid, "app")
+        await asyncio.sleep(5)
+        node.exit(uid, "app")
+        prober.answers["app"] = failed("booting")
+        again = node.run(uid, "app", attempt=1)
+        await asyncio.sleep(30)
+        assert [node.result(again, kind) for kind in (STARTUP, READINESS, LIVENESS)] == [UNKNOWN, FAILURE, SUCCESS]
+        assert {message.split()[2] for message in node.messages} == {"Startup"}
+
+
 async def test_a_failed_startup_probe_gives_up_and_a_new_container_begins_afresh() -> None:
     node, prober = Node(), ScriptedProber({"app": failed("dead")})
     async with node.probing(prober):
@@ -220,6 +234,31 @@ async def test_a_pod_that_is_ended_is_quiet() -> None:
         await asyncio.sleep(TICK)
         assert node.results.get().results == {}
         assert node.waits == {}
+
+
+async def test_the_readiness_of_a_pod_that_is_ended_goes_on() -> None:
+    """Also of a command that runs while the stop begins: clients leave the pod when it is not ready any more."""
+
+    async def slow(ask: ProbeRequest) -> Outcome:
+        await asyncio.sleep(2)
+        return passed()
+
+    node, prober = Node(), ScriptedProber({"app": slow})
+    async with node.probing(prober):
+        container = {
+            "name": "app",
+            "image": "i",
+            "readinessProbe": {"exec": {"command": ["ready"]}, "failureThreshold": 1},
+        }
+        uid = node.pod("web", container)
+        instance = node.run(uid, "app")
+        await asyncio.sleep(1)
+        node.stage(uid, Stage.TERMINATING)
+        await asyncio.sleep(1.1)
+        assert node.result(instance, READINESS) is SUCCESS
+        prober.answers["app"] = failed("draining")
+        await asyncio.sleep(11)
+        assert node.result(instance, READINESS) is FAILURE
 
 
 async def test_a_probe_that_hangs_is_cancelled_with_its_container() -> None:
@@ -385,6 +424,22 @@ async def test_what_another_agent_has_reported_holds_until_there_is_a_result(
         assert not node.results.get().assumed
         await asyncio.sleep(30)
         assert node.result(container, READINESS) is (FAILURE if was_ready else SUCCESS)
+
+
+async def test_a_container_does_not_take_over_what_was_reported_of_its_predecessor() -> None:
+    """It was made while the API server was away, and the agent that made it has left no record."""
+    node, prober = Node(), ScriptedProber({"app": failed("booting")})
+    uid = node.pod("web", probed("app", "startup", "readiness", "liveness", initialDelaySeconds=60))
+    replaced, container = node.run(uid, "app"), node.run(uid, "app", attempt=1, ago_s=30)
+    node.report(uid, "app", replaced, ready=True)
+    async with node.probing(prober):
+        await asyncio.sleep(TICK)
+        assert node.result(container, READINESS) is FAILURE
+        assert node.result(container, STARTUP) is UNKNOWN
+        await asyncio.sleep(50)
+        assert prober.times("app"), "the startup probe"
+        assert node.result(container, READINESS) is FAILURE
+        assert node.result(container, LIVENESS) is SUCCESS
 
 
 async def test_before_pods_are_known_old_containers_count_as_before() -> None:

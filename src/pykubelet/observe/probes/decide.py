@@ -16,7 +16,8 @@ Rules (source: the Kubernetes documentation "Pod Lifecycle", container probes; K
 6. While the pod is terminating, liveness and startup are Success and are not probed any more.
 7. A container from before the agent's start keeps the results that were published then: those in the journal, else those that
    the API server has, for another agent may have run. If there are none and it has run for more than ten seconds, it counts as
-   started and ready; its startup probe still runs, and liveness waits for it.
+   started and ready; its startup probe still runs, and liveness waits for it. It does not if the API server has the status of an earlier
+   instance.
 8. While a container is not ready or has not started yet, extra probes run between those of the period, after waits that grow:
    each is as long as the container has been probed so far, at least 100 ms. When a wait would be longer than the rest of the
    period, there are none. A command takes a process in the container and far more CPU, so the waits before it are at least its

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from math import inf
 
-from pykubelet.base.api.core import Container, Probe
+from pykubelet.base.api.core import Container, PodStatus, Probe
 from pykubelet.base.api.times import wall_to_monotonic
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.addresses import reported_ips
@@ -126,8 +126,19 @@ def observation_of(
     started_at = starts[newest.id]
     is_old, had = started_at < agent_started, earlier.get(newest.id)
     if is_old and inherits and (had is None or had.assumed):
-        had = earlier_results([lifecycle.pod.status]).get(newest.id, had)
+        status = lifecycle.pod.status
+        had = earlier_results([status]).get(newest.id, None if _is_replaced(status, name, newest.id) else had)
     return ContainerObservation(newest.id, started_at, stopping=stopping, old=is_old, earlier=had)
+
+
+def _is_replaced(status: PodStatus, name: str, container: ContainerID) -> bool:
+    """Whether the API server has the status of another instance: what is known of that one is not known of its successor."""
+    ids = (
+        reported.containerID.partition("://")[2]
+        for reported in (*status.initContainerStatuses, *status.containerStatuses)
+        if reported.name == name
+    )
+    return any(instance not in ("", container) for instance in ids)
 
 
 def address_of(lifecycle: PodLifecycle, view: PodView | None, node_ips: tuple[str, ...]) -> str:
