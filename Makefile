@@ -114,7 +114,8 @@ docs: env ## Build the documentation site in .site/html, with reference pages ge
 	$(VENV)/python tools/gen_docs.py .site/pages
 	$(VENV)/mkdocs build -q --strict -f mkdocs.yml
 
-gen: env ## Generate the API structs, the protobuf modules and the tables of limits again
+gen: env ## Generate the API structs, the protobuf modules and the tables of limits and feature gates again
 	$(VENV)/python tools/gen_api.py
 	$(VENV)/python tools/gen_proto.py
 	$(VENV)/python tools/gen_limits.py
+	$(VENV)/python tools/gen_gates.py

@@ -41,7 +41,7 @@ async def test_an_http_probe_asks_as_the_reference_does(agent: Agent) -> None:
         "Accept: */*",
         "Connection: close",
         f"Host: {pod['status']['podIP']}:8080",
-        "User-Agent: kube-probe/1.36",
+        "User-Agent: kube-probe/1.37",
         "X-Asked-By: the node",
     ]
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -22,15 +23,16 @@ from pykubelet.config.errors import ConfigError
 HEADER = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 # What kubeadm matches the whole trimmed output of `kubelet --version` against.
 KUBEADM = re.compile(r"^\s*Kubernetes v((0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)([-0-9a-zA-Z_\.+]*)?)\s*$")
-SEMVER = re.compile(r"1\.36\.2\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*")
+SEMVER = re.compile(r"1\.37\.2\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*")
 
 
-def _run(*argv: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def _run(*argv: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pykubelet.app.cli", *argv],
         capture_output=True,
         text=True,
         cwd=cwd,
+        env=env,
         timeout=30,
         check=False,
     )
@@ -60,9 +62,17 @@ def test_the_version_is_one_line_that_kubeadm_takes() -> None:
 def test_other_forms_of_the_version() -> None:
     raw = _run("--version=raw")
     assert raw.returncode == 0
-    assert raw.stdout.startswith('version.Info{Major:"1", Minor:"36", ')
+    assert raw.stdout.startswith('version.Info{Major:"1", Minor:"37", EmulationMajor:"", ')
     assert f'GitVersion:"{version.FULL}"' in raw.stdout
-    assert _run("--version=v1.36.2-custom").stdout == "Kubernetes v1.36.2-custom\n"
+    assert _run(f"--version={version.KUBERNETES}-custom").stdout == f"Kubernetes {version.KUBERNETES}-custom\n"
+    assert _run("--version", "--emulated-version=1.36").stdout.startswith("Kubernetes v1.36.")
+    given = {**os.environ, "PYKUBELET_EMULATED_VERSION": "1.36"}
+    assert _run("--version", env=given).stdout.startswith("Kubernetes v1.36."), "as kubeadm asks"
+    assert _run("--version", "--emulated-version=1.37", env=given).stdout.startswith("Kubernetes v1.37.")
+    wrong = _run("--emulated-version=1.38", "--root-dir=/nowhere")
+    assert '--emulated-version "1.38" is not a release that this agent can be: must be 1.36 or 1.37' in wrong.stderr
+    emulated = _run("--version=raw", "--emulated-version=kube=1.36").stdout
+    assert 'Minor:"37", EmulationMajor:"1", EmulationMinor:"36"' in emulated and 'GitVersion:"v1.37.' in emulated
     wrong = _run("--version=v1.0.0")
     assert wrong.returncode == 1
     assert wrong.stderr.startswith(
@@ -286,7 +296,7 @@ def test_what_can_be_known_to_be_wrong_is_reported_before_anything_is_touched(tm
 def test_what_has_no_effect_is_named_once_at_start(tmp_path: Path) -> None:
     (tmp_path / "k.yaml").write_text(
         HEADER + "failSwapOn: false\nfailCgroupV1: false\nhairpinMode: none\nsyncFrequency: 2m\ncgroupRoot: /x\n"
-        "featureGates: {EventedPLEG: true, HostnameOverride: false, SidecarContainers: true}\n"
+        "featureGates: {EventedPLEG: true, ContainerStopSignals: false, HostnameOverride: true}\n"
     )
     # the lock cannot be had: the program ends after it has printed all problems, and before it touches anything
     done = _run(f"--config={tmp_path}/k.yaml", f"--lock-file={tmp_path}/nowhere/lock", f"--root-dir={tmp_path}/root")
@@ -294,7 +304,7 @@ def test_what_has_no_effect_is_named_once_at_start(tmp_path: Path) -> None:
     [inert] = [line for line in done.stderr.splitlines() if "no effect in the Kubernetes kubelet" in line]
     assert inert.endswith('fields="hairpinMode"')
     [leaving] = [line for line in done.stderr.splitlines() if "setting GA feature gate" in line]
-    assert 'featureGate="SidecarContainers" value=true' in leaving
+    assert 'featureGate="HostnameOverride" value=true' in leaving
     assert [line for line in done.stderr.splitlines() if line.startswith("W")] == []
 
 

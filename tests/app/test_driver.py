@@ -21,18 +21,18 @@ FS, SYSTEMD = CgroupDriver.CGROUPFS, CgroupDriver.SYSTEMD
 async def test_the_runtimes_word_counts(tmp_path: Path, reported: pb.CgroupDriver, configured: CgroupDriver) -> None:
     fake = FakeRuntime(str(tmp_path / "cri.sock"), features=FakeFeatures(cgroup_driver=reported))
     client = CriClient(f"unix://{tmp_path}/cri.sock")
-    assert await ask_driver(client, configured) is None, "nothing answers"
+    assert await ask_driver(client, configured, "1.38.0") is None, "nothing answers"
     await fake.start()
     try:
-        assert await ask_driver(client, configured) is ({FS, SYSTEMD} - {configured}).pop()
+        assert await ask_driver(client, configured, "1.38.0") is ({FS, SYSTEMD} - {configured}).pop()
         fake.inject(RuntimeFault("RuntimeConfig", code=CriCode.UNKNOWN, message="not yet", times=2))
-        assert await insist_on_driver(client, configured, pause_s=0) is ({FS, SYSTEMD} - {configured}).pop()
+        assert await insist_on_driver(client, configured, "1.38.0", pause_s=0) is ({FS, SYSTEMD} - {configured}).pop()
         never = fake.inject(RuntimeFault("RuntimeConfig", code=CriCode.UNKNOWN, message="never", times=None))
-        assert await insist_on_driver(client, configured, pause_s=0) is configured
+        assert await insist_on_driver(client, configured, "1.38.0", pause_s=0) is configured
         fake.withdraw(never)
         fake.inject(RuntimeFault("RuntimeConfig", code=CriCode.UNIMPLEMENTED, message="too old"))
-        assert await ask_driver(client, configured) is configured
-        assert LOSING_SUPPORT.value("1.37.0") == 1, "what warns before the upgrade"
+        assert await ask_driver(client, configured, "1.38.0") is configured
+        assert LOSING_SUPPORT.value("1.38.0") == 1, "what warns before the upgrade"
     finally:
         await client.close()
         await fake.stop()

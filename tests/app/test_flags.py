@@ -21,7 +21,7 @@ experimental-allocatable-ignore-eviction runtime-cgroups image-credential-provid
 image-credential-provider-bin-dir housekeeping-interval max-housekeeping-interval runonce
 """
 # The first was once the reference's too: the port of cAdvisor's own pages.
-OUR_OWN = "cadvisor-port eviction-dry-run eviction-stall"
+OUR_OWN = "cadvisor-port emulated-version eviction-dry-run eviction-stall"
 CADVISOR_FLAGS = """
 application-metrics-count-limit boot-id-file container-hints containerd containerd-namespace enable-load-reader
 event-storage-age-limit event-storage-event-limit global-housekeeping-interval log-cadvisor-usage machine-id-file
@@ -124,12 +124,16 @@ def test_a_flag_without_a_field_sets_its_attribute(flag: Any) -> None:
 
 
 @pytest.mark.parametrize("flag", CADVISOR, ids=[flag.name for flag in CADVISOR])
-def test_flags_of_cadvisor_are_accepted(flag: Any) -> None:
+def test_flags_of_cadvisor_are_accepted_by_1_36_only(flag: Any) -> None:
     text, _, refused = SAMPLES[flag.kind]
-    given = _read(f"--{flag.name}={text}")
-    assert given.fields == {} and (given.flags == Flags()) is not bool(flag.attribute)
+    old = "--emulated-version=1.36"
+    given = _read(f"--{flag.name}={text}", old)
+    assert given.fields == {} and (given.flags == Flags(emulated_version="1.36")) is not bool(flag.attribute)
     if refused is not None:
-        assert "invalid argument" in _error(f"--{flag.name}={refused}")
+        assert "invalid argument" in _error(old, f"--{flag.name}={refused}")
+    assert (
+        _error(f"--{flag.name}={text}") == f"unknown flag: --{flag.name} (Kubernetes 1.37 has removed it: leave it out)"
+    )
 
 
 def test_booleans_of_flags_have_boolean_fields() -> None:

@@ -34,7 +34,7 @@ def test_a_node_is_ready_soon_and_reports_what_it_is(make_cluster_agent: MakeAge
     assert [c["type"] for c in status["conditions"]] == ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"]
     assert condition(node, "Ready") == "True"
     assert info["containerRuntimeVersion"].startswith("containerd://")
-    assert info["kubeletVersion"].startswith("v1.36.") and info["operatingSystem"] == "linux"
+    assert info["kubeletVersion"].startswith("v1.37.") and info["operatingSystem"] == "linux"
     assert {a["type"] for a in status["addresses"]} == {"InternalIP", "Hostname"}
     assert set(status["capacity"]) >= {"cpu", "memory", "pods", "ephemeral-storage"}
     assert set(status["allocatable"]) >= {"cpu", "memory", "pods", "ephemeral-storage"}

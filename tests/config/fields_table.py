@@ -136,7 +136,7 @@ _TABLE = """
     enableProfilingHandler *bool true
     enableDebugFlagsHandler *bool true
     seccompDefault *bool false
-    memoryThrottlingFactor *float 0.9
+    memoryThrottlingFactor *float null
     memoryReservationPolicy str "None"
     registerWithTaints list []
     registerNode *bool true

@@ -2,18 +2,20 @@ from __future__ import annotations
 
 import pytest
 
+from pykubelet.base.model.version import Release
 from pykubelet.config.gates import (
-    DEPENDENCIES,
     FIXED,
     FeatureGates,
     FeatureStage,
+    all_gates,
     dependency_problems,
     known_gates,
+    kubelet_gates,
     settable_gates,
     setting_problems,
 )
 
-# Name, default, locked: of every gate the kubelet reads in 1.36.
+# Name, default, locked: of every gate the kubelet reads in 1.36; below, what is different in 1.37.
 ON_LOCKED = """
 CPUManagerPolicyOptions DynamicResourceAllocation ImageMaximumGCAge ImageVolume InPlacePodVerticalScaling
 KubeletCgroupDriverFromCRI KubeletFineGrainedAuthz KubeletPSI KubeletPodResourcesDynamicResources KubeletPodResourcesGet
@@ -34,7 +36,7 @@ ResourceHealthStatusMessage RestartAllContainersOnContainerExits RotateKubeletSe
 TopologyManagerPolicyBetaOptions ComponentFlagz ComponentStatusz ContextualLogging LoggingBetaOptions
 """
 OFF = """
-AllowDNSOnlyNodeCSR ChangeContainerStatusOnKubeletRestart
+AllowDNSOnlyNodeCSR ChangeContainerStatusOnKubeletRestart DRANodeAllocatableResources
 ClusterTrustBundleProjection ContainerStopSignals CPUManagerPolicyAlphaOptions CRIListStreaming CSIVolumeHealth
 EventedPLEG ImageVolumeWithDigest InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
 KubeletInUserNamespace KubeletRegistrationGetOnExistsOnly LocalStorageCapacityIsolationFSQuotaMonitoring MemoryQoS
@@ -44,8 +46,8 @@ TaintTolerationComparisonOperators TopologyManagerPolicyAlphaOptions UserNamespa
 LoggingAlphaOptions
 """
 OFF_LOCKED = "GitRepoVolumeDriver"
-ROWS = [
-    (name, default, locked)
+IN_1_36 = {
+    name: (default, locked)
     for names, default, locked in (
         (ON_LOCKED, True, True),
         (ON, True, False),
@@ -53,26 +55,84 @@ ROWS = [
         (OFF_LOCKED, False, True),
     )
     for name in names.split()
-]
+}
+GONE = "PodLifecycleSleepAction PreventStaticPodAPIReferences RelaxedDNSSearchValidation SidecarContainers"
+NEW_ON = "HugepageAwareEviction PodLevelResourcesFixKubeletQOSClass"
+NEW_OFF = """
+AtomicWriteVolumeUserFields DRAOptionalNodeOperations DefaultPodSysctls EmptyDirVolumeMode GRPCContainerProbeTLS
+H2CContainerProbe InPlacePodVerticalScalingMemoryBackedVolumes InPlacePodVerticalScalingSchedulerPreemption
+KubeletAllocatedPodsEndpoint NodeLifecycleConditions VolumeBindMountOptions
+"""
+TURNED_ON = """
+ClusterTrustBundleProjection KubeletInUserNamespace MemoryQoS NativeHistograms PodCertificateRequest PodsAPI SELinuxMount
+"""
+NOW_LOCKED = """
+DRAExtendedResource DisableCPUQuotaWithExclusiveCPUs HostnameOverride InPlacePodVerticalScalingInitContainers
+NodeDeclaredFeatures PLEGOnDemandRelist PodReadyToStartContainersCondition
+"""
+IN_1_37 = {
+    **{name: row for name, row in IN_1_36.items() if name not in GONE.split()},
+    **dict.fromkeys(NEW_OFF.split(), (False, False)),
+    **dict.fromkeys((*NEW_ON.split(), *TURNED_ON.split()), (True, False)),
+    **dict.fromkeys(NOW_LOCKED.split(), (True, True)),
+}
+TABLES = {Release.V1_36: IN_1_36, Release.V1_37: IN_1_37}
+ROWS = [(release, name, *row) for release, table in TABLES.items() for name, row in table.items()]
 
 
-@pytest.mark.parametrize(("name", "default", "locked"), ROWS, ids=[row[0] for row in ROWS])
-def test_a_gate_has_its_default_and_lock(name: str, default: bool, locked: bool) -> None:
-    assert FeatureGates({}).enabled(name) is default
-    assert setting_problems({name: default}) == []
-    against = setting_problems({name: not default})
-    wanted, fixed = str(not default).lower(), str(default).lower()
+@pytest.mark.parametrize(("release", "name", "default", "locked"), ROWS, ids=[f"{row[0]}-{row[1]}" for row in ROWS])
+def test_a_gate_has_its_default_and_lock(release: Release, name: str, default: bool, locked: bool) -> None:
+    fixed = FIXED.get(name)
+    assert known_gates(release)[name].default is default
+    assert FeatureGates({}, release).enabled(name) is (default if fixed is None else fixed.on)
+    if fixed is None:
+        assert setting_problems({name: default}, release) == []
+    against = setting_problems({name: not default}, release)
+    wanted, locked_to = str(not default).lower(), str(default).lower()
     if locked:
-        assert against == [f"cannot set feature gate {name} to {wanted}, feature is locked to {fixed}"]
-    elif name in FIXED:
-        assert against == [f"cannot set feature gate {name} to {wanted} here: {FIXED[name]}"]
+        assert against == [f"cannot set feature gate {name} to {wanted}, feature is locked to {locked_to}"]
+    elif fixed is not None:
+        assert setting_problems({name: fixed.on}, release) == []
+        refused = setting_problems({name: not fixed.on}, release)
+        assert refused == [f"cannot set feature gate {name} to {str(not fixed.on).lower()} here: {fixed.why}"]
     else:
         assert against == []
-        assert FeatureGates({name: not default}).enabled(name) is not default
+        assert FeatureGates({name: not default}, release).enabled(name) is not default
 
 
-def test_the_table_has_the_gates_of_the_kubelet() -> None:
-    assert settable_gates() == {name for name, _, locked in ROWS if not locked}
+@pytest.mark.parametrize("release", TABLES)
+def test_the_table_has_the_gates_of_the_kubelet(release: Release) -> None:
+    assert settable_gates(release) == {name for name, (_, locked) in TABLES[release].items() if not locked}
+    assert kubelet_gates(release) == set(TABLES[release])
+
+
+def test_the_number_of_gates_is_that_of_the_release() -> None:
+    assert [len(known_gates(release)) for release in Release] == [240, 252, 244]
+
+
+def test_a_gate_of_another_release_is_refused_with_what_to_do() -> None:
+    assert setting_problems({"SidecarContainers": True}, Release.V1_36) == []
+    assert setting_problems({"SidecarContainers": True, "MemoryQoS": True}) == [
+        "unrecognized feature gate: SidecarContainers "
+        "(Kubernetes 1.36 was the last release with it, its feature is always on now: remove the gate)"
+    ]
+    assert setting_problems({"DefaultPodSysctls": False}, Release.V1_36) == [
+        "unrecognized feature gate: DefaultPodSysctls (new in Kubernetes 1.37; this agent is 1.36)"
+    ]
+
+
+def test_a_gate_that_the_release_does_not_have_has_the_value_of_its_feature() -> None:
+    assert FeatureGates({}).enabled("SidecarContainers"), "GA and removed"
+    assert FeatureGates({}).enabled("PreventStaticPodAPIReferences"), "beta and removed"
+    assert not FeatureGates({"AllBeta": True}, Release.V1_36).enabled("HugepageAwareEviction"), "not there yet"
+    assert not FeatureGates({"AllAlpha": True}, Release.V1_36).enabled("DefaultPodSysctls"), "not there yet"
+
+
+def test_what_is_known_of_1_38_is_prepared() -> None:
+    gates = known_gates(Release.V1_38)
+    assert "KubeletTracing" not in gates and "DynamicResourceAllocation" not in gates
+    assert gates["EnvFiles"].locked and gates["PodCertificateRequest"].locked and gates["SELinuxMount"].locked
+    assert FeatureGates({}, Release.V1_38).enabled("KubeletTracing"), "removed, and on"
 
 
 def test_an_unknown_gate_is_refused_with_the_nearest_name() -> None:
@@ -89,8 +149,10 @@ def test_gates_of_other_components_are_known() -> None:
 def test_all_alpha_and_all_beta_move_what_is_not_set_itself() -> None:
     assert setting_problems({"AllAlpha": True, "AllBeta": False}) == []
     alpha = FeatureGates({"AllAlpha": True, "EventedPLEG": False})
-    assert alpha.enabled("MemoryQoS") and not alpha.enabled("EventedPLEG")
-    assert not alpha.enabled("SELinuxMount") and not alpha.enabled("AllowDNSOnlyNodeCSR")
+    assert alpha.enabled("QOSReserved") and not alpha.enabled("EventedPLEG")
+    assert not alpha.enabled("AllowDNSOnlyNodeCSR")
+    old = FeatureGates({"AllAlpha": True}, Release.V1_36)
+    assert old.enabled("MemoryQoS") and not old.enabled("SELinuxMount")
     beta = FeatureGates({"AllBeta": False, "EnvFiles": True})
     assert not beta.enabled("PodLevelResources") and beta.enabled("EnvFiles")
     assert beta.enabled("SidecarContainers") and beta.enabled("CustomCPUCFSQuotaPeriod")
@@ -100,18 +162,20 @@ def test_all_alpha_and_all_beta_move_what_is_not_set_itself() -> None:
 def test_all_gates_of_a_stage_can_be_set_and_the_fixed_ones_keep_their_defaults(alpha: bool, beta: bool) -> None:
     gates = FeatureGates({"AllAlpha": alpha, "AllBeta": beta})
     assert setting_problems(gates.given) == dependency_problems(gates) == []
-    assert all(gates.enabled(name) is known_gates()[name].default for name in FIXED)
+    assert all(gates.enabled(name) is fixed.on for name, fixed in FIXED.items())
     assert set(gates.unmoved()) == {
         name
-        for name in FIXED
-        if known_gates()[name].default is not (alpha if known_gates()[name].stage is FeatureStage.ALPHA else beta)
+        for name, fixed in FIXED.items()
+        if fixed.on
+        is (not {FeatureStage.ALPHA: alpha, FeatureStage.BETA: beta}.get(known_gates()[name].stage, fixed.on))
     }
 
 
 def test_a_gate_needs_what_it_depends_on() -> None:
-    assert dependency_problems(FeatureGates({})) == []
+    assert all(dependency_problems(FeatureGates({}, release)) == [] for release in Release)
     words = "is enabled, but depends on features that are disabled"
-    assert dependency_problems(FeatureGates({"PodLevelResources": False, "NodeDeclaredFeatures": False})) == [
+    given = {"PodLevelResources": False, "NodeDeclaredFeatures": False}
+    assert dependency_problems(FeatureGates(given, Release.V1_36)) == [
         f"ExtendWebSocketsToKubelet {words}: [NodeDeclaredFeatures]",
         f"InPlacePodLevelResourcesVerticalScaling {words}: [NodeDeclaredFeatures PodLevelResources]",
         f"InPlacePodVerticalScalingInitContainers {words}: [NodeDeclaredFeatures]",
@@ -122,8 +186,8 @@ def test_a_gate_needs_what_it_depends_on() -> None:
 
 
 def test_dependencies_name_known_gates() -> None:
-    names = {name for gate, needs in DEPENDENCIES.items() for name in (gate, *needs)}
-    assert names <= set(known_gates())
+    needs = {need for stages in all_gates().values() for gate in stages.values() for need in gate.needs}
+    assert needs <= set(all_gates())
 
 
 def test_asking_for_an_unknown_gate_is_a_bug() -> None:

@@ -57,7 +57,7 @@ def test_a_broken_rule_is_reported(document: dict[str, Any], messages: list[str]
         {"shutdownGracePeriod": "30s", "shutdownGracePeriodCriticalPods": "10s"},
         {"cpuManagerPolicy": "static", "cpuManagerPolicyOptions": {"full-pcpus-only": "true"}},
         {"qosReserved": {"anything": "goes while the gate is off"}},
-        {"showHiddenMetricsForVersion": "1.35"},
+        {"showHiddenMetricsForVersion": "1.36"},
         {"containerRuntimeEndpoint": "/run/containerd/containerd.sock"},
         {"featureGates": {"LoggingAlphaOptions": True}, "logging": {"options": {"json": {"splitStream": True}}}},
         {"featureGates": {"MemoryQoS": True}, "memoryReservationPolicy": "TieredReservation"},

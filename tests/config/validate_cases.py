@@ -366,7 +366,7 @@ PREFIXED: list[tuple[dict[str, Any], list[str]]] = [
     ),
     ({"memoryThrottlingFactor": 0}, ["memoryThrottlingFactor 0 must be greater than 0 and less than or equal to 1.0"]),
     (
-        {"memoryReservationPolicy": "TieredReservation"},
+        {"memoryReservationPolicy": "TieredReservation", "featureGates": {"MemoryQoS": False}},
         ['memoryReservationPolicy "TieredReservation" requires MemoryQoS feature gate to be enabled'],
     ),
     (
@@ -536,7 +536,7 @@ BARE: list[tuple[dict[str, Any], list[str]]] = [
         {"showHiddenMetricsForVersion": "1.34"},
         [
             'invalid showHiddenMetricsForVersion: showHiddenMetricsForVersion: Invalid value: "1.34": must be omitted or have '
-            "the value '1.35'; only the previous minor version is allowed"
+            "the value '1.36'; only the previous minor version is allowed"
         ],
     ),
     (

@@ -42,7 +42,6 @@ def inputs_of(
         explain=stub,
         page=stub,
         started_at=NOW,
-        version="v1.36.0",
     )
 
 

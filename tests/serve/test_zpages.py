@@ -13,7 +13,7 @@ from pykubelet.serve.endpoints.zpages import KubeletInfo, ZPages
 
 BETA = "application/json;v=v1beta1;g=config.k8s.io;as={}"
 INFO = KubeletInfo(
-    {"root-dir": "/var/lib/kubelet", "cert-dir": "/pki"}, "v1.36.0", 1_800_000_000.0, ("/flagz", "/statusz")
+    {"root-dir": "/var/lib/kubelet", "cert-dir": "/pki"}, "v1.37.0", "1.36", 1_800_000_000.0, ("/flagz", "/statusz")
 )
 
 
@@ -44,7 +44,8 @@ async def test_programs_get_what_they_name() -> None:
     answer = await ask("statusz", BETA.format("Statusz").replace("json", "yaml"))
     assert (answer.content_type, "Warning" in answer.headers) == ("application/yaml", False)
     status = yaml.safe_load(answer.body)
-    assert (status["kind"], status["uptimeSeconds"], status["binaryVersion"]) == ("Statusz", 3723, "1.36.0")
+    assert (status["kind"], status["uptimeSeconds"], status["binaryVersion"]) == ("Statusz", 3723, "1.37.0")
+    assert status["emulationVersion"] == "1.36"
     assert status["paths"] == ["/flagz", "/statusz"]
 
 

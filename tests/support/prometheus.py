@@ -24,7 +24,7 @@ _QUERIES = (
     'sum(volume_manager_total_volumes{state="actual_state_of_world"}) >= 1',
     "sum by (operation_name, volume_plugin) (storage_operation_duration_seconds_count) >= 1",
     'process_resident_memory_bytes{job="kubelet"} > 1e6',
-    'kubernetes_build_info{git_version=~"v1.36.*"} == 1',
+    'kubernetes_build_info{git_version=~"v1.37.*"} == 1',
     'container_cpu_usage_seconds_total{job="cadvisor", image!="", container="app", pod="web-NODE"} >= 0',
     'container_memory_working_set_bytes{job="cadvisor", image!="", container="app"} > 0',
     'container_network_receive_bytes_total{job="cadvisor", image!="", pod="web-NODE", interface="eth0"} >= 0',

@@ -193,7 +193,7 @@ def test_in_the_place_of_the_kubelet() -> None:
     run(
         "systemctl", "enable", "--now", KUBELET
     )  # as the Kubernetes documentation has it, before kubeadm wrote anything
-    assert run("kubelet", "--version").startswith("Kubernetes v1.36.")
+    assert run("kubelet", "--version").startswith("Kubernetes v1.37.")
 
     (ROOT / "config.yaml").write_text(CONFIG.read_text())
     (ROOT / "kubeadm-flags.env").write_text('KUBELET_KUBEADM_ARGS="--hostname-override=testvm"\n')
@@ -231,7 +231,7 @@ def test_the_wheel_runs_a_pod(tmp_path: Path) -> None:
     site = next((tmp_path / "venv/lib").glob("python3*/site-packages/pykubelet"))
     compiled = list((site / "app/__pycache__").glob("cli.*.pyc"))
     assert compiled, "pip did not compile"
-    assert run(tmp_path / "venv/bin/kubelet", "--version").startswith("Kubernetes v1.36.")
+    assert run(tmp_path / "venv/bin/kubelet", "--version").startswith("Kubernetes v1.37.")
 
     put_pod("wheel")
     config = tmp_path / "config.yaml"
@@ -251,7 +251,7 @@ def test_the_image_runs_a_pod() -> None:
     image = f"localhost/pykubelet:{pykubelet.__version__}"
     # not in the runtime's namespace k8s.io: the agent removes images there that no pod uses
     run("ctr", "image", "import", archive)
-    assert run("ctr", "run", "--rm", image, "version", "pykubelet", "--version").startswith("Kubernetes v1.36.")
+    assert run("ctr", "run", "--rm", image, "version", "pykubelet", "--version").startswith("Kubernetes v1.37.")
 
     put_pod("image")
     for folder in (ROOT, Path("/var/log/pods"), Path("/var/log/containers"), Path("/etc/cni/net.d")):

@@ -66,7 +66,7 @@ def render(epoch_s: int) -> str:
     for title, flags in (
         ("FLAGS", (*PROGRAM, *OWN)),
         ("FLAGS THAT SET A FIELD OF THE CONFIGURATION FILE", FIELDS),
-        ("FLAGS WITHOUT EFFECT", CADVISOR),
+        ("FLAGS OF CADVISOR, OF KUBERNETES 1.36", CADVISOR),
     ):
         lines += [f".SH {title}", *_flags(flags)]
     lines += [".SH FILES", *_rows(_FILES, "I"), ".SH EXIT STATUS", *_rows(_EXITS, "B")]

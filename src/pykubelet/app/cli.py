@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from pykubelet.app import version
 from pykubelet.app.commands import find_command
 from pykubelet.app.flags import CommandLine, FlagError, parse_command_line
-from pykubelet.base.model.version import KUBERNETES
+from pykubelet.base.model.version import CURRENT, KUBERNETES, Release, find_release
+
+EMULATED_VERSION = "PYKUBELET_EMULATED_VERSION"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command is not None:
         return command.main(arguments[1:])
     try:
-        line = parse_command_line(arguments)
+        line = parse_command_line([*_environment(), *arguments])
     except FlagError as error:
         return _fail(f"failed to parse kubelet flag: {error}")
     if line.words:
@@ -37,16 +39,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     wanted = line.last("version")
     if wanted is not None and wanted != "false":
-        return _show_version(wanted)
+        return _show_version(wanted, find_release(line.last("emulated-version") or CURRENT) or CURRENT)
     return _run(line)
 
 
-def _show_version(wanted: str) -> int:
+def _environment() -> list[str]:
+    """The flags that environment variables give; those of the command line count more. kubeadm asks for the version without flags."""
+    emulated = os.environ.get(EMULATED_VERSION)
+    return [f"--emulated-version={emulated}"] if emulated else []
+
+
+def _show_version(wanted: str, release: Release) -> int:
     """Answer `--version`, `--version=raw`, `--version=vX.Y.Z`."""
     if wanted == "true":
-        print(version.version_line())
+        print(version.version_line(release))
     elif wanted == "raw":
-        print(version.raw_version())
+        print(version.raw_version(release))
     elif version.overridden_version(wanted):
         print(f"Kubernetes {wanted}")
     else:

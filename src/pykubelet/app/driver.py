@@ -23,19 +23,20 @@ CRI_DRIVERS = {pb.SYSTEMD: CgroupDriver.SYSTEMD, pb.CGROUPFS: CgroupDriver.CGROU
 DEADLINE_S = 2.0
 TRIES = 3
 PAUSE_S = 2.0
-#: The version of Kubernetes that needs a runtime which reports its cgroup driver.
-WITHOUT_FALLBACK = "1.37.0"
 
 
-async def ask_driver(cri: CriClient, configured: CgroupDriver) -> CgroupDriver | None:
-    """Ask the runtime once for the cgroup driver. None: the runtime does not answer, so the driver is not known."""
+async def ask_driver(cri: CriClient, configured: CgroupDriver, required_in: str) -> CgroupDriver | None:
+    """Ask the runtime once for the cgroup driver. None: the runtime does not answer, so the driver is not known.
+
+    `required_in`: the version of Kubernetes that refuses a runtime which does not report it.
+    """
     try:
         async with asyncio.timeout(DEADLINE_S):
             answer = await cri.runtime_config()
     except CriError as error:
         if not error.is_unimplemented:
             return None
-        LOSING_SUPPORT.set(1, WITHOUT_FALLBACK)
+        LOSING_SUPPORT.set(1, required_in)
         return configured
     except TimeoutError:
         return None
@@ -45,12 +46,14 @@ async def ask_driver(cri: CriClient, configured: CgroupDriver) -> CgroupDriver |
     return driver
 
 
-async def insist_on_driver(cri: CriClient, configured: CgroupDriver, pause_s: float = PAUSE_S) -> CgroupDriver:
+async def insist_on_driver(
+    cri: CriClient, configured: CgroupDriver, required_in: str, pause_s: float = PAUSE_S
+) -> CgroupDriver:
     """As `ask_driver`, for a runtime that answers other calls: after three tries the configured driver is used."""
     for again in range(TRIES):
         if again:
             await asyncio.sleep(pause_s)
-        if (driver := await ask_driver(cri, configured)) is not None:
+        if (driver := await ask_driver(cri, configured, required_in)) is not None:
             return driver
     log.warning("the runtime does not report its cgroup driver; the configured one is used", configured=configured)
     return configured

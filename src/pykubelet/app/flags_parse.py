@@ -16,6 +16,7 @@ from pykubelet.base.api.labels import label_value_errors, qualified_name_errors
 from pykubelet.base.api.quantity import QuantityError, parse_text
 from pykubelet.base.kit.durations import SECOND, format_duration, parse_duration
 from pykubelet.base.kit.text import parse_bool
+from pykubelet.base.model.version import CURRENT, find_release
 from pykubelet.config.combine import FlagInput
 from pykubelet.config.eviction import stall_threshold
 from pykubelet.config.flag_values import parse_node_ip
@@ -37,7 +38,8 @@ _PATHS = (
 
 
 def read_flags(line: CommandLine) -> FlagInput:
-    """Parse the values of a command line. Raises FlagError that names the flag and the value."""
+    """Parse the values of a command line. Raises FlagError that names the flag and the value, or a flag of an older release."""
+    release = find_release(line.last("emulated-version") or CURRENT) or CURRENT
     fields: dict[str, Any] = {}
     attributes: dict[str, Any] = {}
     names: dict[str, str] = {}
@@ -46,6 +48,8 @@ def read_flags(line: CommandLine) -> FlagInput:
         flag = item.flag
         if flag.kind == "version" or flag.name == "help":
             continue
+        if flag.gone is not None and release.has(flag.gone):
+            raise FlagError(f"unknown flag: --{flag.name} (Kubernetes {flag.gone} has removed it: leave it out)")
         if flag.deprecated:
             warnings[f"Flag --{flag.name} has been deprecated, {flag.deprecated}"] = None
         store, key = (fields, flag.target) if not flag.attribute else (attributes, flag.attribute)

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pykubelet.base.model.version import Release
+
 
 class Flag(NamedTuple):
-    """One flag. `deprecated`: the text of its deprecation warning; empty if there is none."""
+    """One flag. `deprecated`: the text of its deprecation warning; empty if there is none. `gone`: the first release without it."""
 
     name: str
     kind: str
     target: str
     help: str = ""
     deprecated: str = ""
+    gone: Release | None = None
 
     @property
     def attribute(self) -> str:
@@ -45,6 +48,7 @@ OWN = (
     Flag("node-ip", "node-ip", "flags.node_ip", "the node's address, or a dual-stack pair with a comma"),
     Flag("cert-dir", "str", "flags.cert_dir", "where certificates are kept"),
     Flag("cloud-provider", "str", "flags.cloud_provider", 'empty or "external"'),
+    Flag("emulated-version", "str", "flags.emulated_version", "be the kubelet of this release: 1.36, 1.37 (default)"),
     Flag("root-dir", "str", "flags.root_dir", "where the node agent keeps pods and state"),
     Flag("seccomp-default", "bool", "flags.seccomp_default", "RuntimeDefault for containers without a profile"),
     Flag("node-labels", "labels", "flags.node_labels", "key=value,...: labels of the node at registration"),
@@ -115,7 +119,8 @@ OWN = (
     ),
 )
 
-#: Flags of cAdvisor: name, type, target, help. Those without a target do nothing, in the Kubernetes kubelet neither.
+#: Flags of cAdvisor, which 1.37 has no more: name, type, target, help. Those without a target do nothing in the
+#: Kubernetes kubelet either.
 _CADVISOR_FLAGS = (
     ("application-metrics-count-limit", "int32", "flags.application_metrics_count_limit", "only 100 is accepted"),
     ("boot-id-file", "str", "flags.boot_id_file", "a,b,...: files with the boot id; the first counts"),
@@ -141,7 +146,7 @@ _CADVISOR_FLAGS = (
     ("storage-driver-secure", "bool", "", "no effect"),
     ("storage-driver-buffer-duration", "duration", "", "no effect"),
 )
-CADVISOR = tuple(Flag(name, kind, target, help, _CADVISOR) for name, kind, target, help in _CADVISOR_FLAGS)
+CADVISOR = tuple(Flag(*row, _CADVISOR, Release.V1_37) for row in _CADVISOR_FLAGS)
 
 _FIELDS = """
     enable-server bool enableServer

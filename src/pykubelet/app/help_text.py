@@ -43,7 +43,7 @@ def render(program: str) -> str:
             "Flags that set a field of the configuration file (prefer --config):",
             *_rows(FIELDS),
             "",
-            "Flags of cAdvisor:",
+            "Flags of cAdvisor, with --emulated-version 1.36 only:",
             *_rows(CADVISOR),
         ]
     )

@@ -25,7 +25,6 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.log import Log, flush_log, matches, set_up_logging
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.work import noted_key
-from pykubelet.base.model.version import FULL
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Settings
 from pykubelet.edges.host.services.ending import Ending
@@ -41,7 +40,7 @@ def run(settings: Settings) -> int:
     """Run until a signal to stop. Returns the exit code; 0: stopped by a signal, or `--runonce` started all pods."""
     set_up_logs(settings)
     faulthandler.enable()  # a signal such as SIGSEGV leaves the stacks of all threads
-    log.info("starting", version=FULL, root_dir=settings.root_dir, runtime=settings.runtime_endpoint)
+    log.info("starting", version=settings.version, root_dir=settings.root_dir, runtime=settings.runtime_endpoint)
     for gate, stage in settings.gates.leaving():
         text = f"Warning: setting {stage} feature gate. It will be removed in a future release."
         log.info(text, featureGate=gate, value=settings.enabled(gate))

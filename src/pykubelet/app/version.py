@@ -11,21 +11,20 @@ from __future__ import annotations
 import os
 import sys
 
-from pykubelet.base.model.version import FULL, KUBERNETES
+from pykubelet.base.model.version import CURRENT, FULL, KUBERNETES, Release, full_version
 
-MINOR = "1.36"
 _GO_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-def user_agent(program: str = "kubelet") -> str:
+def user_agent(version: str = FULL, program: str = "kubelet") -> str:
     """The User-Agent header, in the format of Kubernetes' client programs."""
     machine = os.uname().machine
-    return f"{program}/{FULL} (linux/{_GO_MACHINES.get(machine, machine)})"
+    return f"{program}/{version} (linux/{_GO_MACHINES.get(machine, machine)})"
 
 
-def version_line() -> str:
-    """The output of `--version`."""
-    return f"Kubernetes {FULL}"
+def version_line(release: Release = CURRENT) -> str:
+    """The output of `--version` of an agent that is `release`."""
+    return f"Kubernetes {full_version(release)}"
 
 
 def build_labels() -> dict[str, str]:
@@ -36,15 +35,15 @@ def build_labels() -> dict[str, str]:
     return {"compiler": "cpython", "go_version": python, "platform": platform}
 
 
-def raw_version() -> str:
+def raw_version(release: Release = CURRENT) -> str:
     """The output of `--version=raw`: the reference's structure in Go's notation."""
     build = build_labels()
-    major, minor = MINOR.split(".")
+    (major, minor), emulated = CURRENT.split("."), ("", "") if release is CURRENT else tuple(release.split("."))
     fields = (
         ("Major", major),
         ("Minor", minor),
-        ("EmulationMajor", ""),
-        ("EmulationMinor", ""),
+        ("EmulationMajor", emulated[0]),
+        ("EmulationMinor", emulated[1]),
         ("MinCompatibilityMajor", ""),
         ("MinCompatibilityMinor", ""),
         ("GitVersion", FULL),

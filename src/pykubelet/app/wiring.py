@@ -193,7 +193,7 @@ def wire_observe(m: SharedParts, cells: Cells, earlier: Mapping[PodUID, PodStatu
     plugins = PluginsLoop(sockets, cells.plugins.writer, m.flight, m.clock, period_s)
     flex = FlexLoop(m.settings.config.volumePluginDir, cells.plugins.writer, m.flight, m.clock, period_s)
     limits = ProbeLimits(EXEC_PROBES_PER_CPU * cpus, exec_few=max(1, cpus // 2), answer_s=answer_s)
-    probes = ProbesLoop(inputs, ends, ContainerProber(m.cri), m.clock, m.recorder, limits)
+    probes = ProbesLoop(inputs, ends, ContainerProber(m.cri, m.settings.release), m.clock, m.recorder, limits)
     return [
         ("probes", probes.run()),
         ("plugins", plugins.run()),
@@ -261,7 +261,7 @@ def wire_act(
     render = render_settings(settings, node.get(), cgroup_v2=v2, swap_controller=swap, machine=m.machine)
     render = replace(render, selinux_enabled=selinux.is_enabled)
     userns = UserNamespaceManager(m.cri, m.flight, paths, settings.user_namespace_ids_per_pod)
-    hooks = HookRunner(m.cri, m.recorder)
+    hooks = HookRunner(m.cri, m.recorder, m.settings.release)
     stopper = ContainerStopper(m.cri, hooks, m.clock, m.recorder, m.touched)
     hook_records = HookRecords(settings.root_dir, SingleFlight("hooks", workers=1))
     hook_records.load(paths.pods)
@@ -453,7 +453,7 @@ class Agent:
         m = self._m
         if not m.driver_is_known:
             await self.cells.runtime.cell.wait_for(lambda runtime: runtime.checked)
-            if await insist_on_driver(m.cri, m.driver) is not m.driver:
+            if await insist_on_driver(m.cri, m.driver, m.settings.behavior.runtime_config_required_in) is not m.driver:
                 self.outdated.set()
                 return
             await pod_cgroups.ensure_root()
@@ -516,7 +516,7 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
     timeout_s = settings.runtime_request_timeout_s
     cri = CriClient(settings.runtime_endpoint, settings.image_endpoint, timeout_s, containerd)
     configured = CgroupDriver(settings.config.cgroupDriver)
-    answered = await ask_driver(cri, configured)
+    answered = await ask_driver(cri, configured, settings.behavior.runtime_config_required_in)
     driver = answered or configured
     cgroups = cgroups_of(driver)
     runtime = Runtime(cri, driver, driver_is_known=answered is not None)

@@ -19,7 +19,6 @@ from pykubelet.base.model.kube_events import normal
 from pykubelet.base.model.needs import pod_needs
 from pykubelet.base.model.node import ApiState
 from pykubelet.base.model.reasons import EVENT_STARTING
-from pykubelet.base.model.version import FULL
 from pykubelet.config.settings import Settings
 from pykubelet.desired.sources.api import PODS_PATH, ApiSource, pods_of_node
 from pykubelet.edges.host.fs.files import stat_file
@@ -195,7 +194,7 @@ def join_cluster(settings: Settings, clock: Clock) -> Cluster:
     except KubeconfigError as error:
         raise AgentStartError(f"invalid kubeconfig: {error}") from error
     rotated = Pem(current) if keeps_client_certificate(settings, access) else None
-    agent = user_agent()
+    agent = user_agent(settings.version)
     answer_s = min(config.nodeStatusUpdateFrequency.s, float(config.nodeLeaseDurationSeconds))
     usual = ClientLimits(config.kubeAPIQPS or 0, config.kubeAPIBurst)
     every = (
@@ -237,7 +236,7 @@ def registration(settings: Settings, machine: Machine, labels: Mapping[str, str]
         architecture=machine.architecture,
         bootID=machine.boot_id,
         kernelVersion=machine.kernel_version,
-        kubeletVersion=FULL,
+        kubeletVersion=settings.version,
         machineID=machine.machine_id,
         operatingSystem="linux",
         osImage=machine.os_image,

@@ -12,7 +12,6 @@ from pykubelet.app.version import build_labels
 from pykubelet.base.api.codec import encode
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.version import FULL, KUBERNETES
 from pykubelet.config.settings import Settings
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.machine import Machine
@@ -87,7 +86,7 @@ def wire_ports(m: SharedParts, cells: Cells, reviewers: Reviewers | None) -> Loo
     config, checks = m.settings.config, health_checks(m, cells)
     documents = explain_inputs(m, cells)
     history = History(cells.usage.cell, m.usage_wanted, m.clock)
-    page = NodePage(documents, cells.usage.cell, history, m.cri, m.clock, FULL)
+    page = NodePage(documents, cells.usage.cell, history, m.cri, m.clock, m.settings.version)
     page_port = m.settings.flags.cadvisor_port
     sessions = Sessions(m.clock)
     loopback_page = LoopbackPage(page.ask, sessions, m.clock, page_port) if page_port else None
@@ -150,7 +149,6 @@ def endpoint_inputs(
         explain=explained,
         page=page,
         started_at=started_at,
-        version=KUBERNETES,
     )
 
 
@@ -223,7 +221,7 @@ def metrics_inputs(m: SharedParts, cells: Cells, gates: Mapping[str, tuple[bool,
         statuses=cells.statuses.cell.get(),
         node=cells.node.cell.get(),
         gates=gates,
-        version=KUBERNETES,
+        version=m.settings.kubernetes_version,
         build=build_labels(),
         cgroup_version=int(m.cgroups.version),
         credentials=cells.credentials.cell.get(),

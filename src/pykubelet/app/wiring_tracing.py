@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack
 
 from pykubelet.app.parts import Loops
 from pykubelet.base.kit.tracing import Tracer, set_tracer
-from pykubelet.base.model.version import FULL
 from pykubelet.config.settings import Settings
 from pykubelet.config.trace_target import DEFAULT, read_target
 
@@ -21,7 +20,7 @@ def wire_tracing(settings: Settings, node_name: str, closing: AsyncExitStack) ->
     from pykubelet.edges.otlp.exporter import SpanExporter  # most nodes do not need it
 
     target = read_target(tracing.endpoint or DEFAULT)
-    exporter = SpanExporter(target, {"service.name": SERVICE, "host.name": node_name}, FULL)
+    exporter = SpanExporter(target, {"service.name": SERVICE, "host.name": node_name}, settings.version)
     set_tracer(Tracer(tracing.samplingRatePerMillion or 0, exporter))
     closing.push_async_callback(exporter.close)
     closing.callback(set_tracer, None)

@@ -23,6 +23,8 @@ from pykubelet.base.kit.durations import parse_duration
 from pykubelet.base.kit.text import nearest
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.remarks import Remark, document_remarks, unknown_field
+from pykubelet.base.model.version import CURRENT, Release, find_release
+from pykubelet.config.behaviors import behavior_of
 from pykubelet.config.errors import ConfigError, ConfigProblem
 from pykubelet.config.eviction import with_default_hard
 from pykubelet.config.flag_values import validate_flags
@@ -76,6 +78,11 @@ class FlagInput(Value):
         gates: Mapping[str, bool] = self.fields.get(GATES, {})
         return gates
 
+    @property
+    def release(self) -> Release:
+        """The release that the agent is to be; a wrong `--emulated-version` is a problem of `validate_flags`."""
+        return find_release(self.flags.emulated_version) or CURRENT
+
 
 class File(Value):
     """A configuration file: its absolute path and its bytes."""
@@ -91,7 +98,7 @@ def combine(file: File | None, drop_ins: tuple[File, ...], given: FlagInput, hos
     """
     documents, remarks = _read(file, drop_ins)
     config = build(_merged(file, [document for _, document in documents], given))
-    gates = FeatureGates(config.featureGates)
+    gates = FeatureGates(config.featureGates, given.release)
     problems = validate(config, gates) + validate_flags(given.flags)
     if host is not None:
         problems += validate_host(config, host, given.flags)
@@ -115,11 +122,11 @@ def combine(file: File | None, drop_ins: tuple[File, ...], given: FlagInput, hos
 def _merged(file: File | None, documents: list[dict[str, Any]], given: FlagInput) -> dict[str, Any]:
     """The complete plain configuration. `documents`: the file's first, if there is a file, then those of the drop-ins."""
     if file is None:
-        full = without_file(given.gates)
+        full = without_file(given.gates, given.release)
     else:
-        full = for_file(with_defaults(documents.pop(0), given.gates), posixpath.dirname(file.path))
+        full = for_file(with_defaults(documents.pop(0), given.gates, given.release), posixpath.dirname(file.path))
     for document in documents:
-        full = with_defaults(merge_patch(full, document), given.gates)
+        full = with_defaults(merge_patch(full, document), given.gates, given.release)
     for path, value in given.fields.items():
         if path == GATES:
             value = {**full.get(GATES, {}), **value}
@@ -282,12 +289,12 @@ LEGACY: Mapping[str, Any] = {
 }
 
 
-def with_defaults(given: dict[str, Any], flag_gates: Mapping[str, bool]) -> dict[str, Any]:
+def with_defaults(given: dict[str, Any], flag_gates: Mapping[str, bool], release: Release = CURRENT) -> dict[str, Any]:
     """Complete a checked document. `flag_gates`: gates of the command line, which override those of the document."""
     full = complete(given)
     gates = {**full["featureGates"], **flag_gates}
     known = FeatureGates(
-        {name: value for name, value in gates.items() if name in (ALL_ALPHA, ALL_BETA, *known_gates())}
+        {name: value for name, value in gates.items() if name in (ALL_ALPHA, ALL_BETA, *known_gates(release))}, release
     )
     update = given.get("nodeStatusUpdateFrequency")
     if _unset(given.get("nodeStatusReportFrequency")) and not _unset(update):
@@ -299,6 +306,8 @@ def with_defaults(given: dict[str, Any], flag_gates: Mapping[str, bool]) -> dict
         set_path(full, crash, MAX_CRASH_BACKOFF)
     if not given.get("imagePullCredentialsVerificationPolicy") and not known.enabled("KubeletEnsureSecretPulledImages"):
         set_path(full, "imagePullCredentialsVerificationPolicy", "")
+    if given.get("memoryThrottlingFactor") is None:
+        full["memoryThrottlingFactor"] = behavior_of(release).memory_throttling_factor
     full["podPidsLimit"] = max(-1, full["podPidsLimit"])
     if given.get("evictionHard") is None:
         drop_path(full, "evictionHard")
@@ -322,9 +331,9 @@ def for_file(full: dict[str, Any], directory: str) -> dict[str, Any]:
     return done
 
 
-def without_file(flag_gates: Mapping[str, bool]) -> dict[str, Any]:
+def without_file(flag_gates: Mapping[str, bool], release: Release = CURRENT) -> dict[str, Any]:
     """The complete configuration without `--config`: the defaults, overridden by the legacy ones."""
-    full = with_defaults({}, flag_gates)
+    full = with_defaults({}, flag_gates, release)
     for path, value in LEGACY.items():
         set_path(full, path, value)
     return full

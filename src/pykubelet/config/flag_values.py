@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.base.api.labels import label_value_errors, qualified_name_errors
+from pykubelet.base.model.version import VERSIONS, find_release
 from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.settings import Flags
 from pykubelet.config.validate_server import is_ip, is_socket
@@ -26,6 +27,10 @@ def validate_flags(flags: Flags) -> list[ConfigProblem]:
     if flags.cloud_provider not in ("", "external"):
         text = f'unsupported value "{flags.cloud_provider}" for --cloud-provider: must be empty or "external"'
         problems.append(ConfigProblem("--cloud-provider", text))
+    if flags.emulated_version and find_release(flags.emulated_version) is None:
+        known = " or ".join(VERSIONS)
+        text = f'--emulated-version "{flags.emulated_version}" is not a release that this agent can be: must be {known}'
+        problems.append(ConfigProblem("--emulated-version", text))
     wrong_ip = _node_ip_problem(flags.node_ip)
     if wrong_ip:
         shown = ",".join(flags.node_ip)

@@ -261,7 +261,7 @@ class KubeletConfiguration(_Part, frozen=True, kw_only=True):
     enableProfilingHandler: Ptr[bool] = True
     enableDebugFlagsHandler: Ptr[bool] = True
     seccompDefault: Ptr[bool] = False
-    memoryThrottlingFactor: Ptr[float] = 0.9
+    memoryThrottlingFactor: float | None = None
     memoryReservationPolicy: str = "None"
     registerWithTaints: tuple[RegistrationTaint, ...] = ()
     registerNode: Ptr[bool] = True

@@ -14,6 +14,8 @@ from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.remarks import Remark
+from pykubelet.base.model.version import VERSIONS, Release, full_version
+from pykubelet.config.behaviors import Behavior, behavior_of
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.eviction import Threshold, read_thresholds, reserved_by, stall_threshold
 from pykubelet.config.gates import FeatureGates
@@ -47,6 +49,7 @@ class Flags(Value):
     node_ip: tuple[str, ...] = ()
     cert_dir: str = "/var/lib/kubelet/pki"
     cloud_provider: str = ""
+    emulated_version: str = ""
     root_dir: str = "/var/lib/kubelet"
     seccomp_default: bool = False
     node_labels: Mapping[str, str] = field(default_factory=dict)
@@ -94,6 +97,26 @@ class Settings(Value):
     def enabled(self, gate: str) -> bool:
         """Whether a feature gate is on."""
         return self.gates.enabled(gate)
+
+    @property
+    def release(self) -> Release:
+        """The release of Kubernetes that the agent is (`--emulated-version`)."""
+        return self.gates.release
+
+    @property
+    def behavior(self) -> Behavior:
+        """What the release does differently from others without a feature gate."""
+        return behavior_of(self.release)
+
+    @property
+    def version(self) -> str:
+        """The version that the agent reports, such as `v1.37.2+pykubelet.0.9.0`."""
+        return full_version(self.release)
+
+    @property
+    def kubernetes_version(self) -> str:
+        """The version of Kubernetes in it, such as `v1.37.2`."""
+        return VERSIONS[self.release]
 
     def node_name(self, hostname: str) -> str:
         """The node's name on a machine with this `hostname`. Raises ConfigError if the name is empty."""

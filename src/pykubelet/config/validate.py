@@ -22,7 +22,6 @@ from pykubelet.config.validate_server import check_server
 
 PREFIX = "invalid configuration: "
 MAX_INT32 = 2**31 - 1
-PREVIOUS_MINOR = "1.35"
 #: Durations that only must not be negative, with their flags if they have one.
 NEVER_NEGATIVE = (
     ("authentication.webhook.cacheTTL", "authentication-token-webhook-cache-ttl"),
@@ -43,7 +42,7 @@ EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 def validate(config: KubeletConfiguration, gates: FeatureGates) -> list[ConfigProblem]:
     """All violations of `config`, in the order of the reference's validator."""
-    unknown = setting_problems(gates.given)
+    unknown = setting_problems(gates.given, gates.release)
     if unknown:
         return [ConfigProblem("featureGates", text) for text in unknown]
     problems = [ConfigProblem("featureGates", text) for text in dependency_problems(gates)]
@@ -55,11 +54,11 @@ def validate(config: KubeletConfiguration, gates: FeatureGates) -> list[ConfigPr
     problems += _prefixed(_backoff(config, gates))
     problems += _prefixed(check_node_resources(config, gates))
     problems += _prefixed(check_server(config, gates))
-    if config.showHiddenMetricsForVersion not in ("", PREVIOUS_MINOR):
+    if config.showHiddenMetricsForVersion not in ("", gates.release.previous):
         field = "showHiddenMetricsForVersion"
         text = (
             f'invalid {field}: {field}: Invalid value: "{config.showHiddenMetricsForVersion}": must be omitted or have the value '
-            f"'{PREVIOUS_MINOR}'; only the previous minor version is allowed"
+            f"'{gates.release.previous}'; only the previous minor version is allowed"
         )
         problems.append(ConfigProblem(field, text))
     problems += check_logging(config.logging, gates)

@@ -121,7 +121,7 @@ def _swap_and_qos(config: KubeletConfiguration, gates: FeatureGates) -> Iterator
         text = f'memorySwap.swapBehavior "{behavior}" must be one of: "", "LimitedSwap" or "NoSwap"'
         yield ConfigProblem("memorySwap.swapBehavior", text)
     factor = config.memoryThrottlingFactor
-    if not 0 < factor <= 1:
+    if factor is not None and not 0 < factor <= 1:
         text = f"memoryThrottlingFactor {factor:g} must be greater than 0 and less than or equal to 1.0"
         yield ConfigProblem("memoryThrottlingFactor", text)
     policy, field = config.memoryReservationPolicy, "memoryReservationPolicy"

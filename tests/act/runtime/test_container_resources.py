@@ -153,7 +153,7 @@ def test_limited_swap_is_shared_out_by_memory(container: Container, spec: dict[s
 
 
 def test_memory_qos() -> None:
-    settings = replace(V2, single_process_oom_kill=True, memory_qos=MemoryQos(tiered=True, for_pods=15 * GIB))
+    settings = replace(V2, single_process_oom_kill=True, memory_qos=MemoryQos(0.9, tiered=True, for_pods=15 * GIB))
     burstable = with_resources(requests={"memory": "1000Mi"}, limits={"memory": "2000Mi"})
     assert dict(resources_of(burstable, settings).unified) == {
         "memory.min": "0",
@@ -162,10 +162,10 @@ def test_memory_qos() -> None:
     }
     guaranteed = with_resources(requests=GUARANTEED, limits=GUARANTEED)
     assert dict(resources_of(guaranteed, settings).unified) == {"memory.min": str(GIB), "memory.low": "0"}
-    untiered = replace(settings, memory_qos=MemoryQos(for_pods=15 * GIB))
+    untiered = replace(settings, memory_qos=MemoryQos(0.9, for_pods=15 * GIB))
     assert dict(resources_of(make_container(), untiered).unified) == {"memory.min": "0", "memory.low": "0"}
     # as the reference kubelet, with 5923508224 bytes for pods
-    node = replace(untiered, memory_qos=MemoryQos(for_pods=5_923_508_224))
+    node = replace(untiered, memory_qos=MemoryQos(0.9, for_pods=5_923_508_224))
     measured = resources_of(with_resources(requests={"memory": "64Mi"}), node).unified
     assert measured["memory.high"] == "5337866240"
     open_ended = dict(resources_of(with_resources(requests={"memory": "1Gi"}), untiered).unified)

@@ -83,7 +83,7 @@ async def test_an_http_hook_asks_as_the_reference_does(tmp_path: Path) -> None:
         assert await after_start(h, **http(server, httpHeaders=headers)) == ""
         [request] = server.requests
         assert request[0] == "GET /hello HTTP/1.1"
-        assert {"User-Agent: kube-lifecycle/1.36", "X-Who: me"} <= set(request)
+        assert {"User-Agent: kube-lifecycle/1.37", "X-Who: me"} <= set(request)
         assert h.reasons() == ["Created", "Started"]
 
 

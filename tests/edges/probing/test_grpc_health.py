@@ -54,7 +54,7 @@ async def test_a_serving_service_passes(service: str) -> None:
     assert outcome.verdict is ProbeVerdict.SUCCESS
     size = {0: b"", 2: b"\x0a\x02", 300: b"\x0a\xac\x02"}[len(service)]
     assert seen[0][0] == size + service.encode()
-    assert seen[0][1].startswith("kube-probe/1.36")
+    assert seen[0][1].startswith("kube-probe/1.37")
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ async def test_the_request_is_the_references() -> None:
     assert server.lines() == [
         "GET /healthz?full=1&x=a%20b HTTP/1.1",
         f"Host: 127.0.0.1:{server.port}",
-        "User-Agent: kube-probe/1.36",
+        "User-Agent: kube-probe/1.37",
         "Accept: */*",
         "Connection: close",
     ]

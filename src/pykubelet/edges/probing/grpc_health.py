@@ -15,12 +15,12 @@ from pykubelet.base.kit.durations import format_seconds
 from pykubelet.edges.cri.errors import translated
 from pykubelet.edges.probing import grpc_health_pb2 as pb
 from pykubelet.edges.probing.dial import join_host_port
+from pykubelet.edges.probing.http import USER_AGENT
 from pykubelet.edges.probing.outcome import Outcome, failed, passed
 from pykubelet.net.grpc.channel import LATE, Channel, tcp_dial
 from pykubelet.net.grpc.limits import Http2Limits
 from pykubelet.net.grpc.status import Code, RpcError
 
-USER_AGENT = "kube-probe/1.36"
 _METHOD = "/grpc.health.v1.Health/Check"
 _NOT_DECODED = translated(Code.INTERNAL, "grpc: failed to unmarshal the received message", _METHOD)
 _Status = pb.HealthCheckResponse.ServingStatus
@@ -38,12 +38,12 @@ PROBE_LIMITS = Http2Limits(
 )
 
 
-async def probe_grpc(host: str, port: int, service: str, timeout_s: float) -> Outcome:
+async def probe_grpc(host: str, port: int, service: str, timeout_s: float, user_agent: str = USER_AGENT) -> Outcome:
     """Connect and call Check within `timeout_s`. SERVING passes. `host`: an address, not a name."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     address = join_host_port(host, port)
-    channel = Channel(tcp_dial(host, port), PROBE_LIMITS, address, USER_AGENT)
+    channel = Channel(tcp_dial(host, port), PROBE_LIMITS, address, user_agent)
     try:
         answer = await _ask(channel, pb.HealthCheckRequest(service=service).SerializeToString(), deadline)
     except RpcError as error:

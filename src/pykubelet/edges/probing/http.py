@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from pykubelet.base.kit.readiness import Overdue, wait_ready
 from pykubelet.base.kit.text import shorten
+from pykubelet.base.model.version import CURRENT
 from pykubelet.edges.host.fs.errors import reason_of
 from pykubelet.edges.probing.dial import DialError, abort, dial, literal_family
 from pykubelet.edges.probing.http_target import HttpTarget, first_hop, size_problem, target_url
@@ -28,7 +29,7 @@ from pykubelet.net.http.hops import MAX_REDIRECTS, REDIRECTS, Hop, UnsendableReq
 from pykubelet.net.http.tolerant import AnswerReader, BadAnswer
 
 T = TypeVar("T")
-USER_AGENT = "kube-probe/1.36"
+USER_AGENT = f"kube-probe/{CURRENT}"
 BODY_LIMIT = 10 << 10
 READ_BYTES = 16 << 10
 PLAIN_ANSWER_TO_TLS = "server gave HTTP response to HTTPS client"

@@ -22,6 +22,7 @@ from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.arguments import ArgumentSpace, ArgumentsTooLongError
 from pykubelet.base.model.ids import ContainerID, PodRef
+from pykubelet.base.model.version import CURRENT, Release
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.probing.grpc_health import probe_grpc
@@ -56,9 +57,10 @@ class Prober(Protocol):
 class ContainerProber:
     """Probes containers over the network, and by commands that the runtime runs."""
 
-    def __init__(self, cri: CriClient) -> None:
+    def __init__(self, cri: CriClient, release: Release = CURRENT) -> None:
         self._cri = cri
-        self._http = HttpProber()
+        self._user_agent = f"kube-probe/{release}"
+        self._http = HttpProber(self._user_agent)
 
     async def probe(self, request: ProbeRequest) -> Outcome:
         """Run the probe, up to three times: an error is retried unless it is final."""
@@ -117,7 +119,7 @@ class ContainerProber:
     async def _grpc(self, action: GRPCAction, request: ProbeRequest) -> Outcome:
         if not request.pod_ip:
             return errored(NO_ADDRESS)
-        return await probe_grpc(request.pod_ip, action.port, action.service, request.timeout_s)
+        return await probe_grpc(request.pod_ip, action.port, action.service, request.timeout_s, self._user_agent)
 
 
 def expanded_command(command: Sequence[str], container: Container) -> Sequence[str]:

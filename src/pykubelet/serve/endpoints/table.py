@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.values import Value
+from pykubelet.base.model.version import KUBERNETES
 from pykubelet.config.settings import Settings
 from pykubelet.config.shown import shown
 from pykubelet.edges.cri.client import CriClient
@@ -57,8 +58,8 @@ STATS, STATUSZ = Subresource.STATS, Subresource.STATUSZ
 
 class EndpointInputs(Value):
     """The inputs of the handlers. `metrics`: reads the cells at the time of a scrape. `explain`: the answers of the agent's own
-    socket. `started_at`: the wall second at which the agent started. `version`: that of Kubernetes, `v1.x.y`.
-    `contention`: the profile of what holds up the event loop, if it is on."""
+    socket. `started_at`: the wall second at which the agent started. `contention`: the profile of what holds up the event
+    loop, if it is on."""
 
     settings: Settings
     clock: Clock
@@ -71,7 +72,6 @@ class EndpointInputs(Value):
     explain: ExplainRoute
     page: NodePage
     started_at: float
-    version: str
     contention: Contention | None = None
 
 
@@ -125,7 +125,8 @@ def _zpages(inputs: EndpointInputs) -> ZPages:
     flags = inputs.settings.flags
     info = KubeletInfo(
         flags={name.replace("_", "-"): str(getattr(flags, name)) for name in flags.__struct_fields__},
-        version=inputs.version,
+        version=KUBERNETES,
+        release=inputs.settings.release,
         started_at=inputs.started_at,
         paths=listed_paths(ENDPOINTS, inputs.settings),
     )

@@ -35,10 +35,14 @@ class ZPageFormat(Value):
 
 
 class KubeletInfo(Value):
-    """The given flags by name, the versions, the start of the agent (wall seconds), and the paths of the port."""
+    """The given flags by name, the versions, the start of the agent (wall seconds), and the paths of the port.
+
+    `version`: that of Kubernetes, `v1.x.y`. `release`: the one that the agent is (`--emulated-version`).
+    """
 
     flags: Mapping[str, str]
     version: str
+    release: str
     started_at: float
     paths: tuple[str, ...]
 
@@ -82,7 +86,7 @@ class ZPages:
             "uptimeSeconds": up,
             "goVersion": f"python{sys.version.split()[0]}",
             "binaryVersion": version,
-            "emulationVersion": ".".join(version.split(".")[:2]),
+            "emulationVersion": info.release,
             "paths": list(info.paths),
         }
         lines = (

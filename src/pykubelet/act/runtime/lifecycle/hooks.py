@@ -19,13 +19,13 @@ from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import ContainerID, PodRef
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.reasons import EVENT_LIFECYCLE_HTTP_FALLBACK
+from pykubelet.base.model.version import CURRENT, Release
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.probing.dial import join_host_port
 from pykubelet.edges.probing.http import PLAIN_ANSWER_TO_TLS, HttpProber
 from pykubelet.edges.probing.http_target import HttpTarget
 
-USER_AGENT = "kube-lifecycle/1.36"
 OUTPUT_LIMIT = 10 << 10
 #: Bytes of an error text. The output of a command is in it twice, once escaped.
 PROBLEM_LIMIT = 32 << 10
@@ -57,10 +57,10 @@ class HookTarget(Value):
 class HookRunner:
     """Runs handlers. HTTP hooks are sent to the pod's address, and succeed with any status code."""
 
-    def __init__(self, cri: CriClient, recorder: Post[KubeEvent]) -> None:
+    def __init__(self, cri: CriClient, recorder: Post[KubeEvent], release: Release = CURRENT) -> None:
         self._cri = cri
         self._recorder = recorder
-        self._http = HttpProber(USER_AGENT)
+        self._http = HttpProber(f"kube-lifecycle/{release}")
 
     async def run(self, handler: LifecycleHandler, target: HookTarget) -> str:
         """Run a handler to its end. Returns the error, at most 32 KiB, or an empty string. To limit the time, cancel the call."""

@@ -182,7 +182,7 @@ def _memory_qos(pod: Pod, container: AnyContainer, qos: MemoryQos) -> dict[str, 
         "memory.low": str(0 if is_guaranteed else protected),
     }
     ceiling = limit or qos.for_pods
-    if request != limit and ceiling:
+    if qos.throttling_factor is not None and request != limit and ceiling:
         pages = (request + (ceiling - request) * qos.throttling_factor) // qos.page_size
         high = int(pages) * qos.page_size
         if high > request:
