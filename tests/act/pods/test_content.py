@@ -145,10 +145,14 @@ async def test_an_image_that_is_present_is_reported_when_its_container_starts(tm
         n.volumes.stuck.clear()
         n.volumes.project()
         await n.wait_running("web", "a", "b")
+        (made,) = (c for c in n.running("web") if c.config.metadata.name == "b")
+        n.fake.state.end(made, 1)
+        await n.wait_for(lambda: len(n.messages("Started")) == 3)
     events = [(e.reason, e.field_path) for e in n.recorder.events if e.reason in ("Pulled", "Created", "Started")]
     a, b = "spec.containers{a}", "spec.containers{b}"
     of_a = [("Pulled", a), ("Pulled", a), ("Created", a), ("Started", a)]
-    assert events == [*of_a, ("Pulled", b), ("Created", b), ("Started", b)]
+    of_b = [("Pulled", b), ("Created", b), ("Started", b)]
+    assert events == [*of_a, *of_b, *of_b], "nothing again of a container that runs, or of its volumes"
 
 
 async def test_the_sandbox_runs_by_the_handler_of_its_class(tmp_path: Path) -> None:

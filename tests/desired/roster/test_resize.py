@@ -20,6 +20,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
+from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
 from pykubelet.base.model.sizing import PendingResize, ResizeProgress, SizeChange, size_of
 from pykubelet.desired.roster.allocation_state import AllocationStateError, decode_state, encode_state
@@ -99,6 +100,15 @@ def test_a_pod_keeps_its_size_until_the_new_one_fits() -> None:
     assert item(desk, "a").pending == PendingResize("Deferred", message, 2, WALL)
     assert len(desk.events) == count
     desk.send(sized("a", "500m", 2), source="api")
+    assert cpu(desk, "a") == "500m" and item(desk, "a").pending is None
+
+
+def test_a_pod_that_is_not_admitted_yet_takes_nothing_from_a_resize() -> None:
+    desk, unknown = Desk(("api",)), facts(runtime=RuntimeReady(checked=False))
+    waiting = sized("b", "600m", securityContext={"supplementalGroupsPolicy": "Strict"})
+    desk.send(sized("a", "100m"), waiting, source="api", at=unknown)
+    assert desk.is_held("b-1")
+    desk.send(sized("a", "500m", 2), waiting, source="api", at=unknown)
     assert cpu(desk, "a") == "500m" and item(desk, "a").pending is None
 
 

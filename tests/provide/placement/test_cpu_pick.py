@@ -71,6 +71,8 @@ CASES: list[tuple[Shape, CpuOptions, str, int, str]] = [
     (DUAL, ACROSS_NODES_CORES, "1-5,7-11", 1, "2"),
     (FOUR_NODES, ACROSS_NODES, "0-79", 26, "0-6,10-16,40-45,50-55"),
     (FOUR_NODES, ACROSS_NODES_CORES, "0-79", 26, "0-6,10-15,40-46,50-55"),
+    # the half core that is left on either node gives no whole one
+    (DUAL, ACROSS_NODES_CORES, "0-4,6,8-9", 8, "0-4,6,8-9"),
     (FOUR_NODES, ACROSS_NODES, "0-79", 62, "0-7,10-17,20-27,30-37,40-47,50-57,60-66,70-76"),
     (FOUR_NODES, ACROSS_NODES_CORES, "0-79", 62, "0-7,10-17,20-27,30-36,40-47,50-57,60-67,70-76"),
     (FOUR_NODES, ACROSS_NODES, "0-8,10-18,20-48,50-58,60-79", 62, "0-7,10-17,20-27,30-37,40-46,50-56,60-67,70-77"),

@@ -154,6 +154,19 @@ async def test_the_health_of_devices_is_reported_when_it_changes(ring: Ring) -> 
     assert (await ring.settle()).pods[UID].containerStatuses[0].allocatedResourcesStatus
 
 
+async def test_devices_of_two_resources_may_have_the_same_name(ring: Ring) -> None:
+    await ring.show(lifecycle(make_pod()))
+    await ring.see(view(running()))
+    name = ring.statuses.get().pods[UID].containerStatuses[0].name
+    assigned = tuple(AssignedDevices(f"example.com/{r}", {-1: frozenset("0")}) for r in ("a", "b"))
+    pods = {UID: PodPlacement({name: ContainerPlacement(devices=assigned)})}
+    devices = {"example.com/a": DeviceResource(), "example.com/b": DeviceResource(ill={"0": "Unhealthy"})}
+    ring.placements.publish(Placements(pods, devices=devices))
+    status = (await ring.settle()).pods[UID].containerStatuses[0]
+    found = {resource.name: resource.resources[0].health for resource in status.allocatedResourcesStatus}
+    assert found == {"example.com/a": "Healthy", "example.com/b": "Unhealthy"}
+
+
 async def test_the_health_of_claimed_devices_is_reported_beside_that_of_others(ring: Ring) -> None:
     await ring.show(lifecycle(make_pod()))
     await ring.see(view(running()))
