@@ -198,6 +198,10 @@ async def test_the_health_of_claimed_devices_is_reported_beside_that_of_others(r
     version = ring.statuses.version
     await reported({})
     assert ring.statuses.version == version
+    # another order is no news
+    pods = {UID: PodClaims(True, resources={name: (ClaimResource("claim:gpu/large", (*devices[1:], devices[0])),)})}
+    await reported({})
+    assert ring.statuses.version == version
 
 
 async def test_nothing_is_reported_when_nothing_changed_for_the_reader(ring: Ring) -> None:

@@ -6,6 +6,7 @@ Source: KEP-4680 (resource health in the pod status).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 
 from pykubelet.base.api.core import ContainerStatus, ResourceHealth, ResourceStatus
 from pykubelet.base.kit.values import replace
@@ -53,13 +54,14 @@ def claim_health(claims: Claims, before: Mapping[PodUID, ContainerHealth]) -> di
 
 
 def _claimed(resource: ClaimResource, claims: Claims) -> ResourceStatus:
+    """The health of one reference's devices in a fixed order: drivers list them as they like, and another order would be another status."""
     found: dict[str, ResourceHealth] = {}
-    for device in resource.devices:
-        key = (device.driver, device.pool, device.device)
+    devices = {(device.driver, device.pool, device.device): device for device in resource.devices}
+    for key, device in sorted(devices.items(), key=itemgetter(0)):
         name = device.cdi[0] if device.cdi else "/".join(key)
         health = claims.health.get(key, _NO_REPORT)
         found.setdefault(name, ResourceHealth(resourceID=name, health=health.health, message=health.message))
-    return ResourceStatus(name=resource.name, resources=tuple(found.values()))
+    return ResourceStatus(name=resource.name, resources=tuple(found[name] for name in sorted(found)))
 
 
 def merged_health(
