@@ -180,6 +180,14 @@ def test_seccomp_without_a_profile_is_refused() -> None:
         secured({"seccompProfile": {"type": "Localhost"}})
 
 
+@pytest.mark.parametrize("kind", ["", "Stricter"])
+def test_a_seccomp_profile_of_an_unknown_type_is_refused(kind: str) -> None:
+    """An API server may know types that this agent does not; the container must not run unconfined for that."""
+    with pytest.raises(ContainerStartError, match=f'^unknown seccomp profile type: "{kind}"$') as caught:
+        secured(None, {"seccompProfile": {"type": kind}})
+    assert caught.value.reason == "CreateContainerConfigError"
+
+
 KEY = "container.apparmor.security.beta.kubernetes.io/app"
 
 

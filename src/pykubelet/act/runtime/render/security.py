@@ -230,6 +230,8 @@ def _seccomp(profile: SeccompProfile | None, settings: RenderSettings) -> cri_pb
             raise ContainerStartError("localhostProfile must be set if seccompProfile type is Localhost.")
         path = f"{settings.paths.seccomp}/{profile.localhostProfile}"
         return _Profile(profile_type=_Profile.Localhost, localhost_ref=path)
+    if profile.type != "Unconfined":  # not unconfined because of a type that only a newer API server knows
+        raise ContainerStartError(f'unknown seccomp profile type: "{profile.type}"')
     return _Profile(profile_type=_Profile.Unconfined)
 
 
