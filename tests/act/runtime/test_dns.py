@@ -73,6 +73,21 @@ def test_policies(
     assert resolve(make_pod(**spec)) == expected
 
 
+@pytest.mark.parametrize(
+    ("spec", "servers"),
+    [
+        ({"dnsPolicy": "Default"}, ["2001:db8::1", "192.0.2.1"]),
+        ({"dnsPolicy": "Default", "hostNetwork": True}, ["fe80::1%3", "2001:db8::1", "fe80::2%eth0"]),
+        ({"dnsPolicy": "None", "dnsConfig": {"nameservers": ["fe80::1%3"]}}, ["fe80::1%3"]),
+    ],
+)
+def test_servers_on_a_link_of_the_node_are_for_pods_on_its_network_alone(
+    spec: dict[str, Any], servers: list[str]
+) -> None:
+    text = "nameserver fe80::1%3\nnameserver 2001:db8::1\nnameserver fe80::2%eth0\nnameserver 192.0.2.1\n"
+    assert resolve(make_pod(**spec), replace(SETTINGS, resolv_conf=text))[0] == servers
+
+
 def test_cluster_first_without_cluster_dns_falls_back_and_reports_it() -> None:
     servers, searches, _, recorder = resolve(make_pod(), replace(SETTINGS, cluster_dns=()))
     assert (servers, searches) == (["192.0.2.1"], ["example.org"])

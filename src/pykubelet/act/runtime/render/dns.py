@@ -3,7 +3,8 @@
 Rules of the resolver (source: Kubernetes docs, "DNS for Services and Pods", and KEP-2595 for the limits):
 - `None`: only dnsConfig is used. `ClusterFirstWithHostNet`, and `ClusterFirst` without the host's network: the cluster's
   servers, its domains before the host's, and `ndots:5`. Without configured servers, as `Default`, with Events about it.
-- `Default`, and `ClusterFirst` with the host's network: the host's file. If resolvConf is "", no lookup leaves the pod.
+- `Default`, and `ClusterFirst` with the host's network: the host's file. If resolvConf is "", no lookup leaves the pod. Servers with an
+  IPv6 zone (`fe80::1%eth0`) are on a link of the host, which only pods with the host's network have.
 - dnsConfig is appended; its options replace options of the same name.
 - At most 3 servers, 32 search domains, and 2048 characters in the search line. The rest is dropped, with an Event.
 
@@ -20,7 +21,7 @@ from pykubelet.act.runtime.render.context import RenderSettings
 from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import HostAlias, Pod, PodDNSConfig
 from pykubelet.base.api.labels import dns_label_errors, dns_subdomain_errors
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.reasons import (
@@ -128,7 +129,7 @@ def _base(pod: Pod, settings: RenderSettings, ref: PodRef, events: list[KubeEven
         events.append(warning(EVENT_MISSING_CLUSTER_DNS, _MISSING_CLUSTER_DNS))
         events.append(warning(EVENT_MISSING_CLUSTER_DNS, f'pod: "{ref}". {_MISSING_CLUSTER_DNS}', ref))
     if settings.resolv_conf is not None:
-        return host
+        return host if pod.spec.hostNetwork else replace(host, servers=tuple(s for s in host.servers if "%" not in s))
     # Without servers, a resolver queries the local machine. Stating it prevents the runtime's default, the host's file.
     local = tuple("::1" if ":" in ip else "127.0.0.1" for ip in settings.node.ips)
     return Resolver(local or ("127.0.0.1",), (".",))
