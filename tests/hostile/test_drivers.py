@@ -99,7 +99,7 @@ def test_no_report_on_devices_costs_much(tmp_path: Path, name: str) -> None:
         connection = DraConnection(path, "v1.DRAPlugin")
         try:
             async with asyncio.timeout(LONGEST_S):
-                async for _ in connection.watch_health():
+                async for _ in connection.watch_health("v1.DRAResourceHealth"):
                     await asyncio.sleep(0.01)
         except (RpcError, TimeoutError):
             pass

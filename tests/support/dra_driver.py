@@ -154,7 +154,9 @@ class Driver:
             served |= named(f"k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin", methods)
         if self.options.health:
             watch = Rpc(self.watch_health, health_pb.NodeWatchResourcesRequest, streams=True)
-            served |= named("v1alpha1.DRAResourceHealth", {"NodeWatchResources": watch})
+            listed = [name for name in self.options.versions.split(",") if name.endswith(".DRAResourceHealth")]
+            for name in listed or ["v1alpha1.DRAResourceHealth"]:
+                served |= named(name, {"NodeWatchResources": watch})
         return served
 
 

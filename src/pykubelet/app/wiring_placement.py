@@ -13,6 +13,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.labels import CONTAINER_NAME, POD_UID
 from pykubelet.base.model.machine import MachineTopology
+from pykubelet.base.model.plugins import DRA_HEALTH_SERVICES
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.topology import read_topology
@@ -122,7 +123,7 @@ def wire_claims(m: SharedParts, cells: Cells, loaded: tuple[ClaimStore, Cache], 
     reports = None
     if enabled("ResourceHealthStatus"):
         reports = HealthReports(with_messages=enabled("ResourceHealthStatusMessage"))
-    drivers = Drivers(cells.plugins.cell, reports)
+    drivers = Drivers(cells.plugins.cell, reports, DRA_HEALTH_SERVICES[-1])
     operations = ClaimOperations(cache, drivers, store, client, extended=enabled("DRAExtendedResource"))
     inputs = ClaimInputs(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell)
     claims = ClaimsLoop(inputs, cells.claims.writer, operations, drivers, m.recorder, m.clock)

@@ -35,6 +35,15 @@ def test_a_static_pod_has_the_uid_of_the_reference(path: str) -> None:
     assert uid_of(load_document((TESTS / path).read_bytes()), Path(path).name) == UIDS[path]
 
 
+def test_a_field_that_came_after_1_36_counts_where_it_is_given() -> None:
+    def uid_with(**source: object) -> str:
+        volume = {"name": "v", "emptyDir": source}
+        containers = [{"name": "c", "image": "i", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]
+        return uid_of({"metadata": {"name": "p"}, "spec": {"containers": containers, "volumes": [volume]}}, "/p.yaml")
+
+    assert len({uid_with(), uid_with(mode=0o700), uid_with(mode=0o750)}) == 3
+
+
 def test_a_huge_pod_has_a_uid_of_its_manifest() -> None:
     containers = [{"name": f"c{number}", "image": "i"} for number in range(2000)]
     document: dict[str, object] = {"metadata": {"name": "huge"}, "spec": {"containers": containers}}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pykubelet.base.model.claims import ClaimDeviceHealth
+from pykubelet.base.model.plugins import dra_health_service
 from pykubelet.edges.plugins.dra_client import DeviceReport
 from pykubelet.provide.claims.health import HealthReports, cut_message
 
@@ -53,3 +56,16 @@ def test_messages_are_cut_or_left_out() -> None:
     reports = HealthReports(with_messages=False)
     reports.take(OLD, "gpu", [report("a", "Unhealthy", message="hot")], 100.0)
     assert reports.read([A], 102.0) == {A: ClaimDeviceHealth("Unhealthy")}
+
+
+@pytest.mark.parametrize(
+    ("versions", "unlisted", "chosen"),
+    [
+        (("v1.DRAPlugin", "v1alpha1.DRAResourceHealth", "v1.DRAResourceHealth"), "", "v1.DRAResourceHealth"),
+        (("v1.DRAPlugin", "v1alpha1.DRAResourceHealth"), "", "v1alpha1.DRAResourceHealth"),
+        (("v1.DRAPlugin",), "", ""),
+        (("v1.DRAPlugin",), "v1alpha1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"),
+    ],
+)
+def test_the_best_registered_service_reports_the_health(versions: tuple[str, ...], unlisted: str, chosen: str) -> None:
+    assert dra_health_service(versions, unlisted) == chosen

@@ -315,7 +315,8 @@ async def test_the_health_of_prepared_devices_is_published(stand: Stand) -> None
     stand.create()
     key = (GPU, "pool", "dev-0")
     other = {"device": "dev-1", "health": "Healthy"}
-    async with dra_driver(stand.root, health=True) as driver, stand.running():
+    versions = "v1.DRAPlugin,v1.DRAResourceHealth,v1alpha1.DRAResourceHealth"
+    async with dra_driver(stand.root, versions=versions, health=True) as driver, stand.running():
         await driver.behave([DEVICE], health_of=[{"device": "dev-0", "health": "Unhealthy", "message": "hot"}, other])
         stand.want(WEB)
         claims = await stand.ready()

@@ -24,12 +24,14 @@ async def stand(folder: Path) -> AsyncIterator[Stand]:
         yield Stand(folder, server)
 
 
-@pytest.mark.parametrize("version", ["v1", "v1beta1"])
-async def test_a_process_prepares_and_unprepares_claims_on_one_connection(stand: Stand, version: str) -> None:
+@pytest.mark.parametrize(
+    "versions", ["v1.DRAPlugin,v1.DRAResourceHealth", "v1beta1.DRAPlugin,v1alpha1.DRAResourceHealth"]
+)
+async def test_a_process_prepares_and_unprepares_claims_on_one_connection(stand: Stand, versions: str) -> None:
     stand.create("one")
     stand.create("two", "b")
     web, b = claiming_pod(), claiming_pod("b", {"name": "gpu", "resourceClaimName": "two"})
-    async with dra_driver(stand.root, versions=f"{version}.DRAPlugin", health=True) as driver, stand.running():
+    async with dra_driver(stand.root, versions=versions, health=True) as driver, stand.running():
         await driver.behave([DEVICE], health_of=[{"device": "dev-0", "health": "Unhealthy", "message": "hot"}])
         stand.want(web, b)
         (claim,) = (await stand.ready()).containers["main"]

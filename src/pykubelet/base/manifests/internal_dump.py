@@ -219,6 +219,8 @@ class _Dump:
     def struct(self, kind: str, found: Object, given: Object) -> None:
         before = "{"
         for field in internal_structs()[kind]:
+            if field.only_if_given and not (found.get(field.json) or given.get(field.json) is not None):
+                continue
             self.add(f"{before}{field.name}:")
             before = " "
             if field.json:
@@ -265,8 +267,9 @@ def _written(quantity: Any) -> str:
 
 #: As the reference defines them in Go: names, types and order of fields. A line is a struct and its fields, each `GoName:type` or
 #: `GoName=jsonName:type`; without a JSON name, it is the Go name with a small first letter, and the name `-` stands for fields that JSON
-#: has in the struct around. Types without a package are those of the package `core`. Of the structs in a status, only the status itself
-#: is listed: a manifest has none.
+#: has in the struct around. A field `GoName?` came after 1.36, and is left out where it is not given: an update of the agent gives no
+#: static pod another UID, although the dump of a later kubelet has the field in each of them. Types without a package are those of
+#: the package `core`. Of the structs in a status, only the status itself is listed: a manifest has none.
 _STRUCTS = """\
 v1.ObjectMeta: Name:string GenerateName:string Namespace:string SelfLink:string UID=uid:types.UID
   ResourceVersion:string Generation:int64 CreationTimestamp:v1.Time DeletionTimestamp:*v1.Time
@@ -284,7 +287,7 @@ PodSpec: Volumes:[]Volume InitContainers:[]Container Containers:[]Container Ephe
   RuntimeClassName:*string Overhead:ResourceList EnableServiceLinks:*bool
   TopologySpreadConstraints:[]TopologySpreadConstraint OS=os:*PodOS SchedulingGates:[]PodSchedulingGate
   ResourceClaims:[]PodResourceClaim Resources:*ResourceRequirements HostnameOverride:*string
-  SchedulingGroup:*PodSchedulingGroup
+  SchedulingGroup:*PodSchedulingGroup EvictionResponders?:[]EvictionResponder
 Volume: Name:string VolumeSource=-:VolumeSource
 VolumeSource: HostPath:*HostPathVolumeSource EmptyDir:*EmptyDirVolumeSource
   GCEPersistentDisk=gcePersistentDisk:*GCEPersistentDiskVolumeSource
@@ -299,12 +302,12 @@ VolumeSource: HostPath:*HostPathVolumeSource EmptyDir:*EmptyDirVolumeSource
   StorageOS=storageos:*StorageOSVolumeSource CSI=csi:*CSIVolumeSource Ephemeral:*EphemeralVolumeSource
   Image:*ImageVolumeSource
 HostPathVolumeSource: Path:string Type:*HostPathType
-EmptyDirVolumeSource: Medium:StorageMedium SizeLimit:*resource.Quantity
+EmptyDirVolumeSource: Medium:StorageMedium SizeLimit:*resource.Quantity Mode?:*int32
 GCEPersistentDiskVolumeSource: PDName=pdName:string FSType=fsType:string Partition:int32 ReadOnly:bool
 AWSElasticBlockStoreVolumeSource: VolumeID:string FSType=fsType:string Partition:int32 ReadOnly:bool
 GitRepoVolumeSource: Repository:string Revision:string Directory:string
-SecretVolumeSource: SecretName:string Items:[]KeyToPath DefaultMode:*int32 Optional:*bool
-KeyToPath: Key:string Path:string Mode:*int32
+SecretVolumeSource: SecretName:string Items:[]KeyToPath DefaultMode:*int32 Optional:*bool DefaultUser?:*int64
+KeyToPath: Key:string Path:string Mode:*int32 User?:*int64
 NFSVolumeSource: Server:string Path:string ReadOnly:bool
 ISCSIVolumeSource: TargetPortal:string IQN=iqn:string Lun:int32 ISCSIInterface=iscsiInterface:string
   FSType=fsType:string ReadOnly:bool Portals:[]string DiscoveryCHAPAuth=chapAuthDiscovery:bool
@@ -321,31 +324,33 @@ CinderVolumeSource: VolumeID:string FSType=fsType:string ReadOnly:bool SecretRef
 CephFSVolumeSource: Monitors:[]string Path:string User:string SecretFile:string SecretRef:*LocalObjectReference
   ReadOnly:bool
 FlockerVolumeSource: DatasetName:string DatasetUUID:string
-DownwardAPIVolumeSource: Items:[]DownwardAPIVolumeFile DefaultMode:*int32
+DownwardAPIVolumeSource: Items:[]DownwardAPIVolumeFile DefaultMode:*int32 DefaultUser?:*int64
 DownwardAPIVolumeFile: Path:string FieldRef:*ObjectFieldSelector ResourceFieldRef:*ResourceFieldSelector Mode:*int32
+  User?:*int64
 ObjectFieldSelector: APIVersion=apiVersion:string FieldPath:string
 ResourceFieldSelector: ContainerName:string Resource:string Divisor:resource.Quantity
 FCVolumeSource: TargetWWNs:[]string Lun:*int32 FSType=fsType:string ReadOnly:bool WWIDs=wwids:[]string
 AzureFileVolumeSource: SecretName:string ShareName:string ReadOnly:bool
 ConfigMapVolumeSource: LocalObjectReference=-:LocalObjectReference Items:[]KeyToPath DefaultMode:*int32 Optional:*bool
+  DefaultUser?:*int64
 VsphereVirtualDiskVolumeSource: VolumePath:string FSType=fsType:string StoragePolicyName:string StoragePolicyID:string
 AzureDiskVolumeSource: DiskName:string DataDiskURI=diskURI:string CachingMode:*AzureDataDiskCachingMode
   FSType=fsType:*string ReadOnly:*bool Kind:*AzureDataDiskKind
 PhotonPersistentDiskVolumeSource: PdID:string FSType=fsType:string
-ProjectedVolumeSource: Sources:[]VolumeProjection DefaultMode:*int32
+ProjectedVolumeSource: Sources:[]VolumeProjection DefaultMode:*int32 DefaultUser?:*int64
 VolumeProjection: Secret:*SecretProjection DownwardAPI:*DownwardAPIProjection ConfigMap:*ConfigMapProjection
   ServiceAccountToken:*ServiceAccountTokenProjection ClusterTrustBundle:*ClusterTrustBundleProjection
   PodCertificate:*PodCertificateProjection
 SecretProjection: LocalObjectReference=-:LocalObjectReference Items:[]KeyToPath Optional:*bool
 DownwardAPIProjection: Items:[]DownwardAPIVolumeFile
 ConfigMapProjection: LocalObjectReference=-:LocalObjectReference Items:[]KeyToPath Optional:*bool
-ServiceAccountTokenProjection: Audience:string ExpirationSeconds:int64 Path:string
+ServiceAccountTokenProjection: Audience:string ExpirationSeconds:int64 Path:string User?:*int64
 ClusterTrustBundleProjection: Name:*string SignerName:*string LabelSelector:*v1.LabelSelector Optional:*bool
-  Path:string
+  Path:string User?:*int64
 v1.LabelSelector: MatchLabels:map[string]string MatchExpressions:[]v1.LabelSelectorRequirement
 v1.LabelSelectorRequirement: Key:string Operator:v1.LabelSelectorOperator Values:[]string
 PodCertificateProjection: SignerName:string KeyType:string MaxExpirationSeconds:*int32 CredentialBundlePath:string
-  KeyPath:string CertificateChainPath:string UserAnnotations:map[string]string
+  KeyPath:string CertificateChainPath:string UserAnnotations:map[string]string User?:*int64
 PortworxVolumeSource: VolumeID:string FSType=fsType:string ReadOnly:bool
 ScaleIOVolumeSource: Gateway:string System:string SecretRef:*LocalObjectReference SSLEnabled=sslEnabled:bool
   ProtectionDomain:string StoragePool:string StorageMode:string VolumeName:string FSType=fsType:string ReadOnly:bool
@@ -384,7 +389,7 @@ ContainerResizePolicy: ResourceName:ResourceName RestartPolicy:ResourceResizeRes
 ContainerRestartRule: Action:ContainerRestartRuleAction ExitCodes:*ContainerRestartRuleOnExitCodes
 ContainerRestartRuleOnExitCodes: Operator:ContainerRestartRuleOnExitCodesOperator Values:[]int32
 VolumeMount: Name:string ReadOnly:bool RecursiveReadOnly:*RecursiveReadOnlyMode MountPath:string SubPath:string
-  MountPropagation:*MountPropagationMode SubPathExpr:string
+  MountPropagation:*MountPropagationMode SubPathExpr:string BindMountOptions?:[]string
 VolumeDevice: Name:string DevicePath:string
 Probe: ProbeHandler=-:ProbeHandler InitialDelaySeconds:int32 TimeoutSeconds:int32 PeriodSeconds:int32
   SuccessThreshold:int32 FailureThreshold:int32 TerminationGracePeriodSeconds:*int64
@@ -392,9 +397,10 @@ ProbeHandler: Exec:*ExecAction HTTPGet=httpGet:*HTTPGetAction TCPSocket=tcpSocke
   GRPC=grpc:*GRPCAction
 ExecAction: Command:[]string
 HTTPGetAction: Path:string Port:intstr.IntOrString Host:string Scheme:URIScheme HTTPHeaders=httpHeaders:[]HTTPHeader
+  Protocol?:*HTTPProtocol
 HTTPHeader: Name:string Value:string
 TCPSocketAction: Port:intstr.IntOrString Host:string
-GRPCAction: Port:int32 Service:*string
+GRPCAction: Port:int32 Service:*string Mode?:*GRPCProbeMode
 Lifecycle: PostStart:*LifecycleHandler PreStop:*LifecycleHandler StopSignal:*Signal
 LifecycleHandler: Exec:*ExecAction HTTPGet=httpGet:*HTTPGetAction TCPSocket=tcpSocket:*TCPSocketAction
   Sleep:*SleepAction
@@ -450,6 +456,7 @@ PodOS: Name:OSName
 PodSchedulingGate: Name:string
 PodResourceClaim: Name:string ResourceClaimName:*string ResourceClaimTemplateName:*string
 PodSchedulingGroup: PodGroupName:*string
+EvictionResponder: Name:string Priority:int32
 PodStatus: ObservedGeneration:int64 Phase:PodPhase Conditions:[]PodCondition Message:string Reason:string
   NominatedNodeName:string HostIP:string HostIPs:[]HostIP PodIPs:[]PodIP StartTime:*v1.Time
   QOSClass=qosClass:PodQOSClass InitContainerStatuses:[]ContainerStatus ContainerStatuses:[]ContainerStatus
@@ -460,11 +467,15 @@ PodStatus: ObservedGeneration:int64 Phase:PodPhase Conditions:[]PodCondition Mes
 
 
 class InternalField(Value):
-    """A field of a struct. `json`: its name in JSON; empty: its own fields are in the struct around."""
+    """A field of a struct. `json`: its name in JSON; empty: its own fields are in the struct around.
+
+    `only_if_given`: a field that is not given is not in the dump.
+    """
 
     name: str
     json: str
     type: str
+    only_if_given: bool = False
 
 
 @cache
@@ -480,9 +491,10 @@ def internal_structs() -> dict[str, tuple[InternalField, ...]]:
 
 def _field(text: str) -> InternalField:
     names, _, kind = text.partition(":")
-    name, _, json = names.partition("=")
+    marked, _, json = names.partition("=")
+    name = marked.removesuffix("?")
     json = json or name[0].lower() + name[1:]
-    return InternalField(name, json if json != "-" else "", _qualified(kind))
+    return InternalField(name, json if json != "-" else "", _qualified(kind), name != marked)
 
 
 def _qualified(kind: str) -> str:

@@ -133,3 +133,12 @@ DRA_SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
 def dra_service(versions: tuple[str, ...]) -> str:
     """The first of a driver's services that the agent can call; empty if there is none."""
     return next((version for version in versions if version in DRA_SERVICES), "")
+
+
+#: The services that report the health of devices, the best first (KEP-4680).
+DRA_HEALTH_SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+
+
+def dra_health_service(versions: tuple[str, ...], unlisted: str = "") -> str:
+    """The best of a driver's services for health; `unlisted` if it has registered none of them."""
+    return next((service for service in DRA_HEALTH_SERVICES if service in versions), unlisted)

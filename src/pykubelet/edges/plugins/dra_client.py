@@ -1,7 +1,7 @@
 """The client of one DRA driver: prepares and unprepares claims, and watches the health of devices, on one connection.
 
 A driver is not trusted: its answers have bounds, and every call but the stream has a deadline.
-Source: KEP-4381 (`DRAPlugin` v1 and v1beta1), KEP-4680 (`DRAResourceHealth` v1alpha1).
+Source: KEP-4381 (`DRAPlugin` v1 and v1beta1), KEP-4680 (`DRAResourceHealth` v1 and v1alpha1).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_HEALTH = 2000
 #: Characters of an error and of a claim's UID, which are shown in Events and by `explain`.
 MAX_ERROR = 4096
 MAX_UID = 256
-_HEALTH_METHOD = "/v1alpha1.DRAResourceHealth/NodeWatchResources"
+_HEALTH_METHOD = "NodeWatchResources"
 DRA_LIMITS = Http2Limits(header_list=16 << 10, message=1 << 20, stream_window=2 << 20, connection_window=4 << 20)
 
 
@@ -117,10 +117,10 @@ class DraConnection:
     async def _call(self, name: str, request: Message, answer: type[R]) -> R:
         return await call(self._channel, self.method(name), request, answer, CALL_S)
 
-    async def watch_health(self) -> AsyncGenerator[tuple[DeviceReport, ...], None]:
-        """Yield the reports of the driver until it ends the stream. Raises RpcError."""
+    async def watch_health(self, service: str) -> AsyncGenerator[tuple[DeviceReport, ...], None]:
+        """Yield the reports of the driver until it ends the stream. `service`: of `DRA_HEALTH_SERVICES`. Raises RpcError."""
         request = health_pb.NodeWatchResourcesRequest().SerializeToString()
-        stream = await self._channel.stream(self._channel.method(_HEALTH_METHOD), request)
+        stream = await self._channel.stream(self._channel.method(f"/{service}/{_HEALTH_METHOD}"), request)
         try:
             while (data := await stream.read()) is not None:
                 answer = decoded(health_pb.NodeWatchResourcesResponse, data)

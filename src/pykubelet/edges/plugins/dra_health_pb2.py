@@ -24,21 +24,21 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x10\x64ra_health.proto\x12\x08v1alpha1\"\x1b\n\x19NodeWatchResourcesRequest\":\n\x10\x44\x65viceIdentifier\x12\x11\n\tpool_name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65vice_name\x18\x02 \x01(\t\"\xb4\x01\n\x0c\x44\x65viceHealth\x12*\n\x06\x64\x65vice\x18\x01 \x01(\x0b\x32\x1a.v1alpha1.DeviceIdentifier\x12&\n\x06health\x18\x02 \x01(\x0e\x32\x16.v1alpha1.HealthStatus\x12\x19\n\x11last_updated_time\x18\x03 \x01(\x03\x12$\n\x1chealth_check_timeout_seconds\x18\x04 \x01(\x03\x12\x0f\n\x07message\x18\x05 \x01(\t\"E\n\x1aNodeWatchResourcesResponse\x12\'\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x16.v1alpha1.DeviceHealth*7\n\x0cHealthStatus\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x0b\n\x07HEALTHY\x10\x01\x12\r\n\tUNHEALTHY\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x10\x64ra_health.proto\x12\x02v1\"\x1b\n\x19NodeWatchResourcesRequest\":\n\x10\x44\x65viceIdentifier\x12\x11\n\tpool_name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65vice_name\x18\x02 \x01(\t\"\xa8\x01\n\x0c\x44\x65viceHealth\x12$\n\x06\x64\x65vice\x18\x01 \x01(\x0b\x32\x14.v1.DeviceIdentifier\x12 \n\x06health\x18\x02 \x01(\x0e\x32\x10.v1.HealthStatus\x12\x19\n\x11last_updated_time\x18\x03 \x01(\x03\x12$\n\x1chealth_check_timeout_seconds\x18\x04 \x01(\x03\x12\x0f\n\x07message\x18\x05 \x01(\t\"?\n\x1aNodeWatchResourcesResponse\x12!\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x10.v1.DeviceHealth*7\n\x0cHealthStatus\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x0b\n\x07HEALTHY\x10\x01\x12\r\n\tUNHEALTHY\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dra_health_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_HEALTHSTATUS']._serialized_start=373
-  _globals['_HEALTHSTATUS']._serialized_end=428
-  _globals['_NODEWATCHRESOURCESREQUEST']._serialized_start=30
-  _globals['_NODEWATCHRESOURCESREQUEST']._serialized_end=57
-  _globals['_DEVICEIDENTIFIER']._serialized_start=59
-  _globals['_DEVICEIDENTIFIER']._serialized_end=117
-  _globals['_DEVICEHEALTH']._serialized_start=120
-  _globals['_DEVICEHEALTH']._serialized_end=300
-  _globals['_NODEWATCHRESOURCESRESPONSE']._serialized_start=302
-  _globals['_NODEWATCHRESOURCESRESPONSE']._serialized_end=371
+  _globals['_HEALTHSTATUS']._serialized_start=349
+  _globals['_HEALTHSTATUS']._serialized_end=404
+  _globals['_NODEWATCHRESOURCESREQUEST']._serialized_start=24
+  _globals['_NODEWATCHRESOURCESREQUEST']._serialized_end=51
+  _globals['_DEVICEIDENTIFIER']._serialized_start=53
+  _globals['_DEVICEIDENTIFIER']._serialized_end=111
+  _globals['_DEVICEHEALTH']._serialized_start=114
+  _globals['_DEVICEHEALTH']._serialized_end=282
+  _globals['_NODEWATCHRESOURCESRESPONSE']._serialized_start=284
+  _globals['_NODEWATCHRESOURCESRESPONSE']._serialized_end=347
 # @@protoc_insertion_point(module_scope)

@@ -15,7 +15,7 @@ from pykubelet.base.kit.cells import Cell, make_cell
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field
-from pykubelet.base.model.plugins import Plugin, Plugins, PluginType, dra_service
+from pykubelet.base.model.plugins import Plugin, Plugins, PluginType, dra_health_service, dra_service
 from pykubelet.edges.plugins.dra_client import MAX_HEALTH, DraClaim, DraConnection, PreparedClaim, grpc_code
 from pykubelet.net.grpc.status import RpcError
 from pykubelet.provide.claims.health import HealthReports
@@ -54,10 +54,14 @@ class DriversState(Value):
 
 
 class Drivers:
-    """The registered drivers. `run` never returns. `reports`: takes the reports on devices; None with the gate off."""
+    """The registered drivers. `run` never returns. `reports`: takes the reports on devices; None with the gate off.
 
-    def __init__(self, plugins: Cell[Plugins], reports: HealthReports | None = None) -> None:
+    `unlisted_health`: the service of health that drivers are asked for which have registered none; empty for no question.
+    """
+
+    def __init__(self, plugins: Cell[Plugins], reports: HealthReports | None = None, unlisted_health: str = "") -> None:
         self._plugins = plugins
+        self._unlisted_health = unlisted_health
         self.reports = reports
         #: Counts the changes of `reports`.
         self.health, self._health_writer = make_cell("driver-health", 0)
@@ -125,17 +129,21 @@ class Drivers:
 
     async def _serve(self, plugin: Plugin, connection: DraConnection) -> None:
         async with Supervisor("driver") as tasks:
-            if self.reports is not None:
-                tasks.start_root("driver health", self._watch_health(plugin, connection, self.reports))
+            service = dra_health_service(plugin.versions, self._unlisted_health)
+            if self.reports is not None and service:
+                watch = self._watch_health(plugin, connection, service, self.reports)
+                tasks.start_root("driver health", watch)
             tasks.start_root("driver connection", self._keep_open(plugin.socket, connection))
             raise await tasks.wait_failed()
 
-    async def _watch_health(self, plugin: Plugin, connection: DraConnection, reports: HealthReports) -> None:
+    async def _watch_health(
+        self, plugin: Plugin, connection: DraConnection, service: str, reports: HealthReports
+    ) -> None:
         """Follow the driver's reports on the same connection. A driver without them is asked again, as in the reference."""
         socket, loop = plugin.socket, asyncio.get_running_loop()
         while True:
             try:
-                async with aclosing(connection.watch_health()) as messages:
+                async with aclosing(connection.watch_health(service)) as messages:
                     async for message in messages:
                         reports.take(socket, plugin.name, message, loop.time())
                         self._health_writer.publish(self._health_writer.get() + 1)

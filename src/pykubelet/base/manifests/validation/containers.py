@@ -42,6 +42,7 @@ from pykubelet.base.manifests.validation.volumes import PULL_POLICIES
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
 PROPAGATIONS = ("Bidirectional", "HostToContainer", "None")
+BIND_OPTIONS = ("nodev", "noexec", "nosuid")
 RECURSIVE = ("Disabled", "Enabled", "IfPossible")
 RESTART_POLICIES = ("Always", "Never", "OnFailure")
 RULE_ACTIONS = ("Restart", "RestartAllContainers")
@@ -270,6 +271,22 @@ def _validate_mounts(container: AnyContainer, volumes: Mapping[str, Volume], pat
             detail = "must not already exist as a path in volumeDevices"
             errors.append(invalid(f"{at}.mountPath", mount.mountPath, detail))
         errors += _validate_mount_options(mount, container, at, path)
+        errors += _bind_option_errors(mount, volumes.get(mount.name), f"{at}.bindMountOptions")
+    return errors
+
+
+def _bind_option_errors(mount: VolumeMount, volume: Volume | None, path: str) -> Errors:
+    """The flags of a bind mount (KEP-5855)."""
+    errors: Errors = []
+    if mount.bindMountOptions and volume is not None and volume.image is not None:
+        errors.append(forbidden(path, "may not be specified for image volumes"))
+    seen: set[str] = set()
+    for i, option in enumerate(mount.bindMountOptions):
+        if option not in BIND_OPTIONS:
+            errors.append(not_supported(f"{path}[{i}]", option, BIND_OPTIONS))
+        elif option in seen:
+            errors.append(duplicate(f"{path}[{i}]", option))
+        seen.add(option)
     return errors
 
 

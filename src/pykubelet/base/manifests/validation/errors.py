@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
+from pykubelet.base.api import labels as names
 from pykubelet.base.kit.values import Value
 
 
@@ -152,8 +153,13 @@ def local_path_errors(target: str, path: str) -> Errors:
     return errors
 
 
-def mode_errors(mode: int | None, path: str) -> Errors:
-    """A file mode with only the nine permission bits."""
-    if mode is None or 0 <= mode <= 0o777:
+def mode_errors(mode: int | None, path: str, highest: int = 0o777) -> Errors:
+    """A file mode of at most `highest`: only the nine permission bits, unless it has more."""
+    if mode is None or 0 <= mode <= highest:
         return []
-    return [invalid(path, mode, "must be a number between 0 and 0777 (octal), both inclusive")]
+    return [invalid(path, mode, f"must be a number between 0 and 0{highest:o} (octal), both inclusive")]
+
+
+def owner_errors(user: int | None, path: str) -> Errors:
+    """The user ID of a file's owner."""
+    return [] if user is None else invalids(path, user, names.id_errors(user))

@@ -7,6 +7,7 @@ from msgspec import Struct
 from pykubelet.base.api import labels as names
 from pykubelet.base.api.core import (
     ExecAction,
+    GRPCAction,
     HTTPGetAction,
     IntOrString,
     Lifecycle,
@@ -24,6 +25,9 @@ from pykubelet.base.manifests.validation.errors import (
     required,
 )
 
+HTTP2 = "HTTP2"
+HTTP_PROTOCOLS = ("HTTP1", HTTP2)
+GRPC_MODES = ("Plaintext", "TLS")
 ONE_HANDLER = "may not specify more than 1 handler type"
 _SIGNAL_NAMES = (
     *("ABRT", "ALRM", "BUS", "CHLD", "CLD", "CONT", "FPE", "HUP", "ILL", "INT", "IO", "IOT", "KILL", "PIPE", "POLL"),
@@ -55,6 +59,11 @@ def _validate_action(action: Struct, grace_s: int | None, path: str) -> Errors:
                 errors.append(not_supported(f"{path}.scheme", action.scheme, ("HTTP", "HTTPS")))
             for header in action.httpHeaders:
                 errors += invalids(f"{path}.httpHeaders", header.name, names.header_name_errors(header.name))
+            return errors + _protocol_errors(action, path)
+        case GRPCAction():
+            errors = validate_port(action.port, f"{path}.port")
+            if action.mode and action.mode not in GRPC_MODES:
+                errors.append(not_supported(f"{path}.mode", action.mode, GRPC_MODES))
             return errors
         case SleepAction():
             if grace_s is not None and not 0 <= action.seconds <= grace_s:
@@ -64,6 +73,20 @@ def _validate_action(action: Struct, grace_s: int | None, path: str) -> Errors:
         case _:
             port: IntOrString | None = getattr(action, "port", None)
             return validate_port(port, f"{path}.port") if port is not None else []
+
+
+def _protocol_errors(action: HTTPGetAction, path: str) -> Errors:
+    """HTTP/2 is spoken without TLS, and with the pod itself (KEP-5999)."""
+    if action.protocol and action.protocol not in HTTP_PROTOCOLS:
+        return [not_supported(f"{path}.protocol", action.protocol, HTTP_PROTOCOLS)]
+    if action.protocol != HTTP2:
+        return []
+    errors: Errors = []
+    if action.scheme != "HTTP":
+        errors.append(invalid(f"{path}.scheme", action.scheme, "must be HTTP when protocol is HTTP2"))
+    if action.host:
+        errors.append(forbidden(f"{path}.host", "may not be set when protocol is HTTP2"))
+    return errors
 
 
 def _given_actions(handler: Probe | LifecycleHandler) -> list[tuple[str, Struct]]:

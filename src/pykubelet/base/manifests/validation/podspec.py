@@ -34,6 +34,7 @@ from pykubelet.base.manifests.validation.resources import (
 from pykubelet.base.manifests.validation.scheduling import (
     validate_affinity,
     validate_gates,
+    validate_responders,
     validate_tolerations,
     validate_topology_spread,
 )
@@ -90,6 +91,7 @@ def _validate_spec(pod: Pod) -> Errors:
         errors += validate_affinity(spec.affinity, f"{path}.affinity")
     errors += validate_dns_config(spec, path)
     errors += validate_gates(spec, path)
+    errors += validate_responders(spec.evictionResponders, f"{path}.evictionResponders")
     errors += validate_topology_spread(spec.topologySpreadConstraints, f"{path}.topologySpreadConstraints")
     errors += validate_host_users(spec, path)
     errors += _validate_names(spec, path)

@@ -23,6 +23,7 @@ from pykubelet.base.manifests.validation.errors import (
     invalids,
     local_path_errors,
     not_supported,
+    owner_errors,
     required,
 )
 from pykubelet.base.manifests.validation.scheduling import validate_label_selector
@@ -101,7 +102,7 @@ def _validate_token(token: ServiceAccountTokenProjection, path: str, volume_path
         errors.append(required(f"{volume_path}.path"))
     else:
         errors += local_path_errors(token.path, f"{volume_path}.path")
-    return errors
+    return errors + owner_errors(token.user, f"{path}.user")
 
 
 def _validate_trust_bundle(bundle: ClusterTrustBundleProjection, path: str) -> Errors:
@@ -122,7 +123,8 @@ def _validate_trust_bundle(bundle: ClusterTrustBundleProjection, path: str) -> E
         errors.append(required(path, "either name or signerName must be specified"))
     if not bundle.path:
         errors.append(required(f"{path}.path"))
-    return errors + local_path_errors(bundle.path, f"{path}.path")
+    errors += local_path_errors(bundle.path, f"{path}.path")
+    return errors + owner_errors(bundle.user, f"{path}.user")
 
 
 def _signer_errors(signer: str, path: str) -> Errors:
@@ -151,4 +153,4 @@ def _validate_certificate(certificate: PodCertificateProjection, path: str) -> E
         errors.append(required(path, detail))
     for field in files:
         errors += local_path_errors(getattr(certificate, field), f"{path}.{field}")
-    return errors
+    return errors + owner_errors(certificate.user, f"{path}.user")

@@ -10,6 +10,7 @@ from collections import Counter
 from pykubelet.base.api import labels as names
 from pykubelet.base.api.core import (
     Affinity,
+    EvictionResponder,
     LabelSelector,
     NodeSelector,
     NodeSelectorTerm,
@@ -29,6 +30,7 @@ from pykubelet.base.manifests.validation.errors import (
     invalids,
     not_supported,
     required,
+    too_many,
 )
 from pykubelet.base.manifests.validation.metadata import validate_labels
 
@@ -248,6 +250,29 @@ def _validate_spread_keys(constraint: TopologySpreadConstraint, path: str) -> Er
         errors += invalids(f"{path}[{i}]", key, names.qualified_name_errors(key))
         if key in taken:
             errors.append(invalid(f"{path}[{i}]", key, "exists in both matchLabelKeys and labelSelector"))
+    return errors
+
+
+#: How many responders a pod may have, and the highest of their priorities (KEP-4563).
+MAX_RESPONDERS = 10
+MAX_RESPONDER_PRIORITY = 100_000
+
+
+def validate_responders(responders: tuple[EvictionResponder, ...], path: str) -> Errors:
+    """spec.evictionResponders."""
+    errors: Errors = []
+    if len(responders) > MAX_RESPONDERS:
+        return [too_many(path, len(responders), MAX_RESPONDERS)]
+    seen: set[str] = set()
+    for i, responder in enumerate(responders):
+        at = f"{path}[{i}]"
+        errors += invalids(f"{at}.name", responder.name, names.qualified_name_errors(responder.name))
+        if responder.name in seen:
+            errors.append(duplicate(at, responder.name))
+        seen.add(responder.name)
+        if not 0 <= responder.priority <= MAX_RESPONDER_PRIORITY:
+            detail = names.range_error(0, MAX_RESPONDER_PRIORITY)
+            errors.append(invalid(f"{at}.priority", responder.priority, detail))
     return errors
 
 

@@ -38,6 +38,7 @@ from pykubelet.base.manifests.validation.errors import (
     local_path_errors,
     mode_errors,
     not_supported,
+    owner_errors,
     required,
     too_long,
 )
@@ -144,7 +145,15 @@ def _partition_errors(source: object, path: str) -> Errors:
     return [invalid(f"{path}.partition", partition, names.range_error(1, 255))]
 
 
+#: The permissions and the sticky bit (KEP-5502).
+_HIGHEST_DIRECTORY_MODE = 0o1777
+
+
 def _validate_empty_dir(source: EmptyDirVolumeSource, path: str) -> Errors:
+    return _validate_size_limit(source, path) + mode_errors(source.mode, f"{path}.mode", _HIGHEST_DIRECTORY_MODE)
+
+
+def _validate_size_limit(source: EmptyDirVolumeSource, path: str) -> Errors:
     if source.sizeLimit is None:
         return []
     try:
@@ -231,6 +240,7 @@ def validate_items(items: tuple[KeyToPath, ...], path: str) -> Errors:
         errors += [required(f"{at}.{field}") for field in ("key", "path") if not getattr(item, field)]
         errors += local_path_errors(item.path, f"{at}.path")
         errors += mode_errors(item.mode, f"{at}.mode")
+        errors += owner_errors(item.user, f"{at}.user")
     return errors
 
 
@@ -238,6 +248,7 @@ def _validate_keyed(name: str) -> Callable[[Any, str], Errors]:
     def validate(source: Any, path: str) -> Errors:
         errors: Errors = [] if getattr(source, name) else [required(f"{path}.{name}")]
         errors += mode_errors(source.defaultMode, f"{path}.defaultMode")
+        errors += owner_errors(source.defaultUser, f"{path}.defaultUser")
         return errors + validate_items(source.items, f"{path}.items")
 
     return validate
@@ -256,11 +267,12 @@ def validate_downward_file(file: DownwardAPIVolumeFile, path: str) -> Errors:
         errors += validate_resource_ref(file.resourceFieldRef, True, f"{path}.resourceFieldRef")
     else:
         errors.append(required(path, "one of fieldRef and resourceFieldRef is required"))
-    return errors + mode_errors(file.mode, f"{path}.mode")
+    return errors + mode_errors(file.mode, f"{path}.mode") + owner_errors(file.user, f"{path}.user")
 
 
 def _validate_downward(source: Any, path: str) -> Errors:
     errors = mode_errors(source.defaultMode, f"{path}.defaultMode")
+    errors += owner_errors(source.defaultUser, f"{path}.defaultUser")
     for file in source.items:
         errors += validate_downward_file(file, path)
     return errors
@@ -268,6 +280,7 @@ def _validate_downward(source: Any, path: str) -> Errors:
 
 def _validate_projected(source: ProjectedVolumeSource, path: str) -> Errors:
     errors = mode_errors(source.defaultMode, f"{path}.defaultMode")
+    errors += owner_errors(source.defaultUser, f"{path}.defaultUser")
     return errors + validate_projections(source, validate_items, validate_downward_file, path)
 
 
