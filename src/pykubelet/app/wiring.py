@@ -360,6 +360,7 @@ def wire_report(m: SharedParts, cells: Cells, facts: NodeFacts, reviewers: Revie
         health,
         cells.claims.cell,
         m.settings.paths.pods,
+        m.settings.behavior.explains_sandbox,
     )
     status = StatusLoop(inputs, cells.statuses.writer, m.clock, m.flight, status_memory(m))
     address_inputs = NodeLoopInputs(cells.api_node.cell, cells.placements.cell)

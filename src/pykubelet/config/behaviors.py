@@ -21,6 +21,10 @@ class Behavior(Value):
     runtime_config_required_in: str = "1.37.0"
     #: Whether the agent starts on such a runtime. 1.38 of the Kubernetes kubelet does not; this agent detects the cgroup driver.
     is_configuration_logged: bool = False
+    #: Whether the condition PodReadyToStartContainers has a reason and a message while it is False (kubernetes/kubernetes#135300).
+    explains_sandbox: bool = False
+    #: Whether `ephemeral-storage` of the Node has decimal units, as `1k`, in place of `1000` or `1Ki` (kubernetes/kubernetes#137652).
+    decimal_storage: bool = False
 
 
 _1_36 = Behavior()
@@ -29,6 +33,8 @@ _1_37 = replace(
     memory_throttling_factor=None,
     runtime_config_required_in="1.38.0",
     is_configuration_logged=True,
+    explains_sandbox=True,
+    decimal_storage=True,
 )
 _1_38 = _1_37
 

@@ -60,7 +60,7 @@ def test_a_ready_pod() -> None:
 def test_a_new_pod() -> None:
     unready = ("False", "ContainersNotReady", "containers with unready status: [a b]")
     assert conditions(shown(make_pod(container("a"), container("b")), view(sandboxes=()))) == {
-        "PodReadyToStartContainers": ("False",),
+        "PodReadyToStartContainers": ("False", "PodSandboxNotReady", "no pod sandbox exists"),
         "Initialized": ("True",),
         "Ready": unready,
         "ContainersReady": unready,
@@ -103,7 +103,7 @@ def test_a_pod_that_ended(code: int, reason: str) -> None:
     found = conditions(shown(make_pod(restartPolicy="Never"), seen, Stage.TERMINATING))
     assert found["Ready"] == found["ContainersReady"] == ("False", reason)
     assert found["Initialized"] == (("True", "PodCompleted") if code == 0 else ("True",))
-    assert found["PodReadyToStartContainers"] == ("False",)
+    assert found["PodReadyToStartContainers"] == ("False", "PodSandboxNotReady", "pod sandbox is not ready")
 
 
 def test_readiness_gates() -> None:
@@ -133,22 +133,27 @@ def test_the_ready_condition_names_a_hundred_readiness_gates() -> None:
     assert found[2].count("corresponding condition of pod readiness gate") == 100
 
 
+OTHER_NETWORK = "pod sandbox has a different network namespace mode than the pod"
 SANDBOXES = {
-    "ready with an address": ((sandbox(),), False, True),
-    "not ready": ((sandbox(ready=False),), False, False),
-    "two ready": ((sandbox("s1"), sandbox("s0")), False, False),
-    "no address": ((sandbox(ips=()),), False, False),
-    "host network": ((host_sandbox(),), True, True),
-    "host network where the pod wants its own": ((host_sandbox(),), False, False),
-    "own network where the pod wants the host's": ((sandbox(),), True, False),
+    "ready with an address": ((sandbox(),), False, ""),
+    "none": ((), False, "no pod sandbox exists"),
+    "not ready": ((sandbox(ready=False),), False, "pod sandbox is not ready"),
+    "two ready": ((sandbox("s1"), sandbox("s0")), False, "multiple pod sandboxes are ready"),
+    "no address": ((sandbox(ips=()),), False, "pod sandbox has no IP address"),
+    "host network": ((host_sandbox(),), True, ""),
+    "host network where the pod wants its own": ((host_sandbox(),), False, OTHER_NETWORK),
+    "own network where the pod wants the host's": ((sandbox(),), True, OTHER_NETWORK),
 }
 
 
 @pytest.mark.parametrize("name", SANDBOXES)
 def test_ready_to_start_containers_means_a_sandbox_that_can_stay(name: str) -> None:
-    sandboxes, host_network, expected = SANDBOXES[name]
-    found = conditions(shown(make_pod(hostNetwork=host_network), view(sandboxes=sandboxes)))
-    assert found["PodReadyToStartContainers"] == (str(expected),)
+    sandboxes, host_network, problem = SANDBOXES[name]
+    pod, seen = make_pod(hostNetwork=host_network), view(sandboxes=sandboxes)
+    expected = ("False", "PodSandboxNotReady", problem) if problem else ("True",)
+    assert conditions(shown(pod, seen))["PodReadyToStartContainers"] == expected
+    before_1_37 = conditions(shown(pod, seen, explains_sandbox=False))
+    assert before_1_37["PodReadyToStartContainers"] == expected[:1]
 
 
 def test_without_its_gate_nothing_is_reported_for_the_sandbox() -> None:

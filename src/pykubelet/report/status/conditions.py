@@ -29,6 +29,7 @@ from pykubelet.base.model.reasons import (
     POD_READY_TO_START_CONTAINERS,
     POD_RESIZE_IN_PROGRESS,
     POD_RESIZE_PENDING,
+    POD_SANDBOX_NOT_READY,
     POD_SCHEDULED,
     PREEMPTING,
     QUARANTINED,
@@ -65,7 +66,7 @@ def pod_conditions(
         _condition(POD_SCHEDULED, True),
     ]
     if facts.reports_sandbox:
-        own.insert(0, _condition(POD_READY_TO_START_CONTAINERS, is_sandbox_fit(pod, facts.view)))
+        own.insert(0, _sandbox_fit(facts, old.get(POD_READY_TO_START_CONTAINERS)))
     if has_restart_all_rule(pod):
         own.append(_all_restarting(facts, phase))
     now = format_time(facts.now_wall)
@@ -133,15 +134,30 @@ def _condition(kind: str, status: bool, reason: str = "", message: str = "") -> 
     return core.PodCondition(type=kind, status=TRUE if status else FALSE, reason=reason, message=message)
 
 
-def is_sandbox_fit(pod: core.Pod, view: PodView | None) -> bool:
-    """Whether exactly one sandbox is ready, and it is the newest, with the right network mode and an address."""
+def _sandbox_fit(facts: StatusFacts, old: core.PodCondition | None) -> core.PodCondition:
+    """The condition PodReadyToStartContainers (KEP-3085). That the sandbox of a pod that has ended is removed is no news."""
+    problem = sandbox_problem(facts.pod, facts.view)
+    if problem and facts.has_ended and old is not None and old.status == FALSE:
+        return _condition(POD_READY_TO_START_CONTAINERS, False, old.reason, old.message)
+    if problem and facts.explains_sandbox:
+        return _condition(POD_READY_TO_START_CONTAINERS, False, POD_SANDBOX_NOT_READY, problem)
+    return _condition(POD_READY_TO_START_CONTAINERS, not problem)
+
+
+def sandbox_problem(pod: core.Pod, view: PodView | None) -> str:
+    """Why containers cannot start in the pod's sandbox; "" if they can: exactly one is ready, the newest, with the right network mode
+    and an address."""
     if view is None or not view.sandboxes:
-        return False
+        return "no pod sandbox exists"
     newest = view.sandboxes[0]
-    if len(view.ready_sandboxes) != 1 or not newest.ready:
-        return False
+    if len(view.ready_sandboxes) > 1:
+        return "multiple pod sandboxes are ready"
+    if not newest.ready:
+        return "pod sandbox is not ready"
     host_network = bool(pod.spec.hostNetwork)
-    return (newest.network is NetworkMode.NODE) == host_network and (host_network or bool(newest.ips))
+    if (newest.network is NetworkMode.NODE) != host_network:
+        return "pod sandbox has a different network namespace mode than the pod"
+    return "" if host_network or newest.ips else "pod sandbox has no IP address"
 
 
 def _all_restarting(facts: StatusFacts, phase: Phase) -> core.PodCondition:

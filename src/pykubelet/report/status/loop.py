@@ -63,7 +63,8 @@ AT_ONCE = 64
 class StatusInputs(Value):
     """The cells that the loop reads.
 
-    `reports_stop_signals`: gate ContainerStopSignals. `reports_sandbox`: gate PodReadyToStartContainersCondition.
+    `reports_stop_signals`: gate ContainerStopSignals. `reports_sandbox`: gate PodReadyToStartContainersCondition. `explains_sandbox`: as
+    in `Behavior`.
     `in_cluster`: there is an API server, which has the pods' start times. Without one, a pod's start time is when this run of
     the agent has first seen it, as in the reference kubelet, so it changes when the agent restarts.
     `reports_health`: gate ResourceHealthStatus. `pods`: the directory of all pods' directories.
@@ -82,6 +83,7 @@ class StatusInputs(Value):
     reports_health: bool = True
     claims: Cell[Claims] = field(default_factory=lambda: Cell("claims", Claims()))
     pods: str = ""
+    explains_sandbox: bool = True
 
 
 class StatusLoop:
@@ -305,6 +307,7 @@ class StatusLoop:
             pending=inputs.pending,
             reports_stop_signals=self._inputs.reports_stop_signals,
             reports_sandbox=self._inputs.reports_sandbox,
+            explains_sandbox=self._inputs.explains_sandbox,
             health=inputs.health,
         )
 

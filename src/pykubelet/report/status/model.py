@@ -90,7 +90,8 @@ class StatusFacts(Value):
     `host_ips`: the node's, primary family first. `runtime`: its name, as in `containerd://<id>`. `handlers`: features
     by runtime handler. `messages`: termination messages by container. `old`: the previous status, None at first.
     `now_wall`: seconds. `pending`: a requested size that is not allocated. `reports_stop_signals`: gate ContainerStopSignals.
-    `reports_sandbox`: gate PodReadyToStartContainersCondition. `health`: of the devices of its containers.
+    `reports_sandbox`: gate PodReadyToStartContainersCondition. `explains_sandbox`: as in `Behavior`. `health`: of the devices of its
+    containers.
     """
 
     pod: Pod
@@ -106,6 +107,7 @@ class StatusFacts(Value):
     pending: PendingResize | None = None
     reports_stop_signals: bool = False
     reports_sandbox: bool = True
+    explains_sandbox: bool = True
     health: ContainerHealth = NO_HEALTH
 
     @property
