@@ -213,10 +213,16 @@ def test_while_the_api_server_is_away_pods_keep_what_they_have(cluster: Cluster,
     cluster.wait("the new value", lambda: shown(cluster_agent, cluster, "keeper") == ["one", "two"])
 
 
-def test_a_pull_secret_that_is_missing_is_reported_and_the_pod_starts_without(
+def test_a_pull_secret_that_is_missing_is_reported_when_a_pull_has_failed_without_it(
     cluster: Cluster, cluster_agent: Agent
 ) -> None:
-    cluster.run(make_pod("puller", imagePullSecrets=[{"name": "nowhere"}]))
+    secrets = [{"name": "nowhere"}]
+    cluster.run(make_pod("puller", imagePullSecrets=secrets))
     cluster.wait_ready("puller")
+    cluster.run(
+        make_pod(
+            "denied", make_container(image="localhost:9/nowhere:1", imagePullPolicy="Always"), imagePullSecrets=secrets
+        )
+    )
     printed = "Unable to retrieve some image pull secrets (nowhere); attempting to pull the image may not succeed."
-    wait_reported(cluster_agent, cluster, "puller", printed)
+    wait_reported(cluster_agent, cluster, "denied", printed)

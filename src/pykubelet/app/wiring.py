@@ -286,6 +286,7 @@ def wire_act(
         needs=NEEDS,
         extended_claims=settings.enabled("DRAExtendedResource"),
         devices=devices,
+        reports_secrets_at_once=settings.behavior.reports_secrets_at_once,
     )
     rules = Rules(container_hash, settings.crash_backoff, settings.sync_frequency_s, cells.probes.cell.get())
     pod_inputs = PodInputs(roster, observed, cells.probes.cell, content, cells.evictions.cell, cells.shutdown.cell)

@@ -263,4 +263,5 @@ def registration(settings: Settings, machine: Machine, labels: Mapping[str, str]
         root_dir=settings.root_dir,
         local_storage=config.localStorageCapacityIsolation is not False,
         reads_forbidden=not settings.enabled("KubeletRegistrationGetOnExistsOnly"),
+        decimal_storage=settings.behavior.decimal_storage,
     )

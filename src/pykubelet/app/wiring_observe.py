@@ -65,7 +65,8 @@ def wire_stats(m: SharedParts, cells: Cells) -> StatsLoop:
     interface = routes[0].interface if routes else "eth0"
     usage_sources = UsageSources(detect_reader(), pods_root, capacity, read_boot_time(), system, interface)
     inputs = StatsInputs(m.usage_wanted, cells.observed.cell, cells.mounts.cell, cells.plugins.cell)
-    conditions = m.recorder if settings.enabled("CSIVolumeHealth") else None
+    has_conditions = settings.enabled("CSIVolumeHealth") and settings.behavior.has_volume_health_stats
+    conditions = m.recorder if has_conditions else None
     files = FileSettings(settings.paths, m.quotas, config.volumeStatsAggPeriod.s, conditions)
     return StatsLoop(inputs, cells.usage.writer, usage_sources, files, m.cri, SingleFlight("stats"), m.clock)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.sysctls import SAFE_1_36, SAFE_1_37, Safe
 from pykubelet.base.model.version import CURRENT, Release
 
 
@@ -25,6 +26,14 @@ class Behavior(Value):
     explains_sandbox: bool = False
     #: Whether `ephemeral-storage` of the Node has decimal units, as `1k`, in place of `1000` or `1Ki` (kubernetes/kubernetes#137652).
     decimal_storage: bool = False
+    #: The sysctls that pods may set without `allowedUnsafeSysctls` (kubernetes/kubernetes#138389).
+    safe_sysctls: Safe = SAFE_1_36
+    #: Whether CSI drivers are asked for the condition of volumes (gate CSIVolumeHealth) together with their usage, for
+    #: `volumeHealthStats` of the Summary, a metric and Events. 1.37 has another design of KEP-1432.
+    has_volume_health_stats: bool = True
+    #: Whether missing secrets of imagePullSecrets are reported before the pull, in place of after it has failed
+    #: (kubernetes/kubernetes#138432).
+    reports_secrets_at_once: bool = True
 
 
 _1_36 = Behavior()
@@ -35,6 +44,9 @@ _1_37 = replace(
     is_configuration_logged=True,
     explains_sandbox=True,
     decimal_storage=True,
+    safe_sysctls=SAFE_1_37,
+    has_volume_health_stats=False,
+    reports_secrets_at_once=False,
 )
 _1_38 = _1_37
 

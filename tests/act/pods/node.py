@@ -322,6 +322,7 @@ async def node(
     touched: Mailbox[PodReadWanted | StopInProgress] | None = None,
     periods: RelistPeriods | None = None,
     needs: tuple[MakeNeed, ...] = NEEDS,
+    secrets_at_once: bool = False,
 ) -> AsyncIterator[Node]:
     """Run the components until the block ends; a given `fake` is used and left as it is, else one is made."""
     own = fake is None
@@ -370,6 +371,7 @@ async def node(
         starts=make_cell("starts", Starts())[1],
         hook_records=hook_records,
         needs=needs,
+        reports_secrets_at_once=secrets_at_once,
     )
     rules = Rules(container_hash, crash, 60.0, probes.get())
     evictions, evictions_writer = make_cell("evictions", Evictions())

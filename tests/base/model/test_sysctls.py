@@ -4,7 +4,7 @@ import pytest
 from act.runtime.rendering import make_pod
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.model.sysctls import forbidden_sysctl, normalized, sysctls_of
+from pykubelet.base.model.sysctls import SAFE_1_36, forbidden_sysctl, normalized, sysctls_of
 
 
 def pod_with(*names: str, **spec: Any) -> Pod:
@@ -65,6 +65,16 @@ def test_parameters_of_a_pod() -> None:
 )
 def test_admission(pod: Pod, allowed: tuple[str, ...], message: str | None) -> None:
     assert forbidden_sysctl(pod, allowed) == message
+
+
+@pytest.mark.parametrize("name", ["net.ipv4.tcp_slow_start_after_idle", "net/ipv4/tcp_notsent_lowat"])
+def test_what_is_safe_since_1_37(name: str) -> None:
+    assert forbidden_sysctl(pod_with(name), (), (5, 10)) is None
+    refused = f'forbidden sysctl: "{normalized(name)}" not allowlisted'
+    assert forbidden_sysctl(pod_with(name), (), (4, 5)) == refused
+    assert forbidden_sysctl(pod_with(name), (), (5, 10), SAFE_1_36) == refused
+    shared = f'forbidden sysctl: "{normalized(name)}" not allowed with host Net enabled'
+    assert forbidden_sysctl(pod_with(name, hostNetwork=True), (), (5, 10)) == shared
 
 
 def test_a_kernel_that_does_not_keep_it_per_namespace() -> None:

@@ -12,9 +12,12 @@ from pykubelet.base.api.core import Taint
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.evictions import NodePressure
 from pykubelet.base.model.node import NodeView, RuntimeReady
-from pykubelet.desired.roster.admission import refuse_placement
+from pykubelet.base.model.version import Release
+from pykubelet.config.gates import FeatureGates
+from pykubelet.config.settings import Settings
+from pykubelet.desired.roster.admission import refuse_placement, refuse_sysctls
 from pykubelet.desired.roster.load import Demand, HostPort, Load
-from pykubelet.desired.roster.model import AdmissionRules
+from pykubelet.desired.roster.model import AdmissionRules, admission_rules
 
 
 def refusal(pod: Any, *others: Any, **circumstances: Any) -> tuple[str | None, str]:
@@ -96,6 +99,13 @@ def test_kernel_parameters() -> None:
     old = make_pod(securityContext={"sysctls": [{"name": "net.ipv4.tcp_rmem", "value": "1"}]})
     assert refusal(old, kernel=(4, 14))[0] == "SysctlForbidden"
     assert refusal(old, kernel=(6, 1))[0] is None
+
+
+@pytest.mark.parametrize(("release", "is_safe"), [(Release.V1_36, False), (Release.V1_37, True)])
+def test_the_kernel_parameters_that_are_safe_are_those_of_the_release(release: Release, is_safe: bool) -> None:
+    pod = make_pod(securityContext={"sysctls": [{"name": "net.ipv4.tcp_notsent_lowat", "value": "1"}]})
+    rules = admission_rules(Settings(gates=FeatureGates({}, release)), (6, 1), app_armor=False)
+    assert (refuse_sysctls(pod, rules) is None) is is_safe
 
 
 def test_operating_system() -> None:

@@ -61,7 +61,7 @@ def test_a_node_that_is_well() -> None:
     assert status.capacity == {
         "cpu": "2500m",
         "memory": "1000Mi",
-        "ephemeral-storage": "1000000000",
+        "ephemeral-storage": "1G",
         "pods": "110",
         "hugepages-2Mi": "0",
     }
@@ -111,6 +111,18 @@ def test_a_node_without_isolation_of_local_storage_is_ready_and_reports_none() -
     status = render(replace(ABOUT, local_storage=False), replace(INPUTS, view=view), before=render())
     assert condition(status, "Ready")[0] == "True"
     assert "ephemeral-storage" not in {*status.capacity, *status.allocatable}
+
+
+@pytest.mark.parametrize(
+    ("decimal", "size", "shown"),
+    [(True, 1 << 30, "1073741824"), (True, 2000, "2k"), (False, 1 << 30, "1Gi"), (False, 2000, "2000")],
+)
+def test_the_size_of_local_storage_has_the_units_of_the_release(decimal: bool, size: int, shown: str) -> None:
+    amounts = {**VIEW.capacity, "ephemeral-storage": size}
+    view = replace(VIEW, capacity=amounts, allocatable=amounts)
+    status = render(replace(ABOUT, decimal_storage=decimal), replace(INPUTS, view=view))
+    assert (status.capacity["ephemeral-storage"], status.allocatable["ephemeral-storage"]) == (shown, shown)
+    assert status.capacity["memory"] == "1000Mi"
 
 
 def test_pressure() -> None:

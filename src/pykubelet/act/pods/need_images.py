@@ -1,8 +1,8 @@
 """The images of a pod: those of its containers, and those that containers mount as volumes.
 
 Owns: the running pulls of one pod, which go on while other steps of its sync run, and the Event about missing pull secrets, recorded
-once for the same secrets. A failed pull is published at once, before the sync needs the image; that an image was present is recorded
-when its container is to be made, after the pod's volumes are mounted. `provide/images` pulls.
+once for the same secrets, after a pull has failed. A failed pull is published at once, before the sync needs the image; that an image was
+present is recorded when its container is to be made, after the pod's volumes are mounted. `provide/images` pulls.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ImagesNeed(PodNeed):
         self._cgroups = tools.cgroups
         self._supervisor = tools.supervisor
         self._recorder = tools.recorder
-        self._secrets = PullSecrets(tools.cells.content, ref, tools.recorder)
+        self._secrets = PullSecrets(tools.cells.content, ref, tools.recorder, at_once=tools.reports_secrets_at_once)
         self._pulls: dict[tuple[str, str], Pull] = {}
         self._later: dict[tuple[str, str], Callable[[], object]] = {}
         #: By container name, what `before_start` records.
@@ -178,17 +178,21 @@ class ImagesNeed(PodNeed):
         began = time()
         outcome = await self._images.ensure(request)
         run.pulled.add(began, time())
+        if isinstance(outcome, ImageError):
+            self._secrets.report_missing()
         return outcome
 
 
 class PullSecrets:
-    """The pull secrets of one pod."""
+    """The pull secrets of one pod. `at_once`: missing ones are reported when they are read, in place of after a failed pull."""
 
-    def __init__(self, cell: Cell[Content], ref: PodRef, recorder: Post[KubeEvent]) -> None:
+    def __init__(self, cell: Cell[Content], ref: PodRef, recorder: Post[KubeEvent], *, at_once: bool) -> None:
         self._cell = cell
         self._ref = ref
         self._recorder = recorder
+        self._at_once = at_once
         self._missing: list[str] = []
+        self._reported: list[str] = []
         self._answers: tuple[Found, ...] = ()
         self._secrets: tuple[PullSecret, ...] = ()
 
@@ -211,18 +215,22 @@ class PullSecrets:
                 secrets.append(PullSecret(source, secret.type, secret.data))
             else:
                 missing.append(key.name)
-        self._report_missing(missing)
+        self._missing = missing
+        if self._at_once:
+            self.report_missing()
         self._answers, self._secrets = answers, tuple(secrets)
         return self._secrets
 
-    def _report_missing(self, missing: list[str]) -> None:
-        if missing and missing != self._missing:
+    def report_missing(self) -> None:
+        """Record the Event about the secrets that could not be read, once for the same ones."""
+        missing = self._missing
+        if missing and missing != self._reported:
             text = (
                 f"Unable to retrieve some image pull secrets ({', '.join(missing)}); "
                 "attempting to pull the image may not succeed."
             )
             self._recorder.post(warning(EVENT_FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET, text, self._ref))
-        self._missing = missing
+        self._reported = missing
 
 
 def _report_failure(container: str, waits: WaitBook, task: Pull) -> None:

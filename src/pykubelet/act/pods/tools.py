@@ -59,6 +59,7 @@ class PodTools(Value):
     """The objects that every pod worker uses. `needs`: what each pod needs, in order.
 
     `extended_claims`: pods may have a claim behind their extended resources. `devices` None: there are no device plugins.
+    `reports_secrets_at_once`: as in `Behavior`.
     """
 
     clock: Clock
@@ -79,6 +80,7 @@ class PodTools(Value):
     extended_claims: bool = True
     devices: NodeDevicePlugins | None = None
     ahead: AheadSlots = field(default_factory=AheadSlots)
+    reports_secrets_at_once: bool = False
 
 
 def runtime_wait(now: RuntimeReady) -> Wait:

@@ -8,24 +8,33 @@ host. Source: Kubernetes docs, "Using sysctls in a Kubernetes Cluster".
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from pykubelet.base.api.core import Pod
 
-# The safe sysctls, each with the first kernel that keeps it per namespace.
-_SAFE = {
-    "kernel.shm_rmid_forced": (0, 0),
-    "net.ipv4.ip_local_port_range": (0, 0),
-    "net.ipv4.tcp_syncookies": (0, 0),
-    "net.ipv4.ping_group_range": (0, 0),
-    "net.ipv4.ip_unprivileged_port_start": (0, 0),
-    "net.ipv4.ip_local_reserved_ports": (3, 16),
-    "net.ipv4.tcp_keepalive_time": (4, 5),
-    "net.ipv4.tcp_fin_timeout": (4, 6),
-    "net.ipv4.tcp_keepalive_intvl": (4, 5),
-    "net.ipv4.tcp_keepalive_probes": (4, 5),
-    "net.ipv4.tcp_rmem": (4, 15),
-    "net.ipv4.tcp_wmem": (4, 15),
-}
+#: Sysctls with the first kernel (major and minor version) that keeps each per namespace.
+Safe = Mapping[str, tuple[int, int]]
+#: The safe sysctls of Kubernetes 1.36, and of 1.37.
+SAFE_1_36: Safe = MappingProxyType(
+    {
+        "kernel.shm_rmid_forced": (0, 0),
+        "net.ipv4.ip_local_port_range": (0, 0),
+        "net.ipv4.tcp_syncookies": (0, 0),
+        "net.ipv4.ping_group_range": (0, 0),
+        "net.ipv4.ip_unprivileged_port_start": (0, 0),
+        "net.ipv4.ip_local_reserved_ports": (3, 16),
+        "net.ipv4.tcp_keepalive_time": (4, 5),
+        "net.ipv4.tcp_fin_timeout": (4, 6),
+        "net.ipv4.tcp_keepalive_intvl": (4, 5),
+        "net.ipv4.tcp_keepalive_probes": (4, 5),
+        "net.ipv4.tcp_rmem": (4, 15),
+        "net.ipv4.tcp_wmem": (4, 15),
+    }
+)
+SAFE_1_37: Safe = MappingProxyType(
+    {**SAFE_1_36, "net.ipv4.tcp_notsent_lowat": (4, 6), "net.ipv4.tcp_slow_start_after_idle": (4, 15)}
+)
 _NEWEST_KERNEL = (1 << 16, 0)
 _IPC_PREFIXES = ("kernel.shm", "kernel.msg", "fs.mqueue.")
 #: Names that may be allowed with `allowedUnsafeSysctls`, besides all below a prefix; `kernel.shm` and `kernel.msg` stand for `kernel.shm*`.
@@ -61,18 +70,20 @@ def sysctls_of(pod: Pod) -> dict[str, str]:
     return {} if context is None else {normalized(sysctl.name): sysctl.value for sysctl in context.sysctls}
 
 
-def forbidden_sysctl(pod: Pod, allowed_unsafe: tuple[str, ...], kernel: tuple[int, int] = _NEWEST_KERNEL) -> str | None:
+def forbidden_sysctl(
+    pod: Pod, allowed_unsafe: tuple[str, ...], kernel: tuple[int, int] = _NEWEST_KERNEL, safe: Safe = SAFE_1_37
+) -> str | None:
     """Why the node must not admit the pod (reason SysctlForbidden), or None. `kernel`: major and minor version."""
     for name in sysctls_of(pod):
-        problem = _problem(pod, name, allowed_unsafe, kernel)
+        safe_since = safe.get(name)
+        is_safe = safe_since is not None and kernel >= safe_since
+        problem = _problem(pod, name, allowed_unsafe, is_safe=is_safe)
         if problem:
             return f'forbidden sysctl: "{name}" {problem}'
     return None
 
 
-def _problem(pod: Pod, name: str, allowed_unsafe: tuple[str, ...], kernel: tuple[int, int]) -> str:
-    safe_since = _SAFE.get(name)
-    is_safe = safe_since is not None and kernel >= safe_since
+def _problem(pod: Pod, name: str, allowed_unsafe: tuple[str, ...], *, is_safe: bool) -> str:
     if not is_safe and not any(_covers(normalized(pattern), name) for pattern in allowed_unsafe):
         return "not allowlisted"
     namespace = _namespace(name)

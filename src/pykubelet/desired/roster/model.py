@@ -16,6 +16,7 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.reasons import RESIZE_DEFERRED, VOLUME_ATTACHMENT_LIMIT_EXCEEDED
 from pykubelet.base.model.roster import ManifestProblem, NameHolder, Rejection, RosterPod, SourceChanged, is_static
+from pykubelet.base.model.sysctls import SAFE_1_37, Safe
 from pykubelet.config.settings import Settings
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.load import CountedPods, Demand
@@ -30,7 +31,7 @@ class AdmissionRules(Value):
     and Memory Manager policies are static. `places_guaranteed`: Guaranteed pods are placed, because one of these or the Topology Manager
     has a policy; other pods only if they request resources of device plugins. `limited_swap`: containers get a part of the swap.
     `pod_level_resources`: gate PodLevelResources. `features`: the features that the node declares (KEP-5328); None: no pod is
-    rejected for a missing one.
+    rejected for a missing one. `safe_sysctls`: those that need no `allowedUnsafeSysctls`.
     """
 
     allowed_unsafe_sysctls: tuple[str, ...] = ()
@@ -47,6 +48,7 @@ class AdmissionRules(Value):
     pod_level_resources: bool = True
     compares_taints: bool = False
     features: frozenset[str] | None = None
+    safe_sysctls: Safe = SAFE_1_37
 
 
 def admission_rules(settings: Settings, kernel: tuple[int, int], *, app_armor: bool) -> AdmissionRules:
@@ -67,6 +69,7 @@ def admission_rules(settings: Settings, kernel: tuple[int, int], *, app_armor: b
         pod_level_resources=settings.enabled("PodLevelResources"),
         compares_taints=settings.enabled("TaintTolerationComparisonOperators"),
         features=frozenset(settings.declared_features) if settings.enabled("NodeDeclaredFeatures") else None,
+        safe_sysctls=settings.behavior.safe_sysctls,
     )
 
 

@@ -24,7 +24,7 @@ class NodeRegistration(Value):
     the declared features (KEP-5328). `max_images` < 0: all. `reset_extended`: set extended resources of an earlier run to 0,
     because they have no plugin any more. `root_dir`: `--root-dir`. `local_storage`: `localStorageCapacityIsolation`, whether
     pods can request `ephemeral-storage`. `reads_forbidden`: when the API server forbids to create the Node, see whether it
-    exists (off with the gate KubeletRegistrationGetOnExistsOnly).
+    exists (off with the gate KubeletRegistrationGetOnExistsOnly). `decimal_storage`: as in `Behavior`.
     """
 
     name: str
@@ -44,6 +44,7 @@ class NodeRegistration(Value):
     root_dir: str = "/var/lib/kubelet"
     local_storage: bool = True
     reads_forbidden: bool = True
+    decimal_storage: bool = True
 
 
 class NodeInputs(Value):

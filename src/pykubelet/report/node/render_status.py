@@ -31,7 +31,7 @@ from pykubelet.base.api.core import (
     NodeSystemInfo,
 )
 from pykubelet.base.api.patch import DIRECTIVE, strategic_diff
-from pykubelet.base.api.quantity import format_units
+from pykubelet.base.api.quantity import NANO, Amount, format_units
 from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
@@ -46,6 +46,7 @@ from pykubelet.report.node.model import (
 )
 
 MAX_NAMES_PER_IMAGE = 5
+STORAGE = "ephemeral-storage"
 READY, MEMORY, DISK, PID = "Ready", "MemoryPressure", "DiskPressure", "PIDPressure"
 OWN_CONDITIONS = (MEMORY, DISK, PID, READY)
 _NOT_REPORTED = frozenset({"pid"})
@@ -79,12 +80,12 @@ _EVENTS = {
 def render_status(about: NodeRegistration, inputs: NodeInputs, before: NodeStatus, now: str) -> NodeStatus:
     """The status of the node. `before`: the API server's copy. `now`: the time of the conditions."""
     view, runtime = inputs.view, inputs.runtime
-    not_theirs = {*view.capacity, *(() if about.local_storage else ("ephemeral-storage",))}
+    not_theirs = {*view.capacity, *(() if about.local_storage else (STORAGE,))}
     others = {name: amount for name, amount in before.capacity.items() if name not in not_theirs}
     return NodeStatus(
         addresses=_addresses(about, view.ips, before.addresses),
-        allocatable={**others, **_resources(view.allocatable)},
-        capacity={**others, **_resources(view.capacity)},
+        allocatable={**others, **_resources(about, view.allocatable)},
+        capacity={**others, **_resources(about, view.capacity)},
         conditions=_conditions(inputs, before.conditions, now, _missing(view.capacity, about.local_storage)),
         config=before.config,
         daemonEndpoints=NodeDaemonEndpoints(kubeletEndpoint=DaemonEndpoint(Port=about.port)),
@@ -214,7 +215,7 @@ def _condition(kind: str, wanted: tuple[bool, str, str], known: NodeCondition | 
 
 
 def _missing(capacity: Mapping[str, int], local_storage: bool) -> str:
-    needed = ("cpu", "memory", "pods", "ephemeral-storage") if local_storage else ("cpu", "memory", "pods")
+    needed = ("cpu", "memory", "pods", STORAGE) if local_storage else ("cpu", "memory", "pods")
     lacking = [name for name in needed if name not in capacity]
     return f"missing node capacity for resources: {', '.join(lacking)}" if lacking else ""
 
@@ -238,8 +239,11 @@ def _addresses(
     return (*(NodeAddress(type="InternalIP", address=ip) for ip in ips), hostname)
 
 
-def _resources(own: Mapping[str, int]) -> dict[str, Any]:
-    return {name: format_units(name, amount) for name, amount in own.items() if name not in _NOT_REPORTED}
+def _resources(about: NodeRegistration, own: Mapping[str, int]) -> dict[str, Any]:
+    found: dict[str, Any] = {n: format_units(n, amount) for n, amount in own.items() if n not in _NOT_REPORTED}
+    if about.decimal_storage and STORAGE in found:
+        found[STORAGE] = str(Amount(own[STORAGE] * NANO))
+    return found
 
 
 def is_extended(resource: str) -> bool:
