@@ -44,6 +44,31 @@ def logs(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.parametrize(
+    ("method", "query", "queries", "allowed"),
+    [
+        ("POST", "", True, "GET"),
+        ("POST", "query=svc", False, "GET"),
+        ("POST", "query=svc", True, ""),
+        ("PUT", "query=svc", True, "GET, POST"),
+        ("DELETE", "", True, "GET"),
+    ],
+)
+async def test_files_can_be_read_and_queries_also_posted(
+    logs: Path, method: str, query: str, queries: bool, allowed: str
+) -> None:
+    handler = NodeLogs(SingleFlight("test"), queries=queries, root=str(logs))
+    answer = await handler.answer(Request(method, "/logs/", query))
+    if allowed:
+        assert isinstance(answer, Response)
+        assert (answer.status, answer.body, answer.headers["Allow"]) == (405, b"405: Method Not Allowed", allowed)
+    else:
+        assert answer.status == 200
+        if isinstance(answer, StreamedResponse):
+            assert isinstance(answer.chunks, Closable)
+            await answer.chunks.aclose()
+
+
 async def ask(logs: Path, path: str, **query: list[str]) -> tuple[int, str]:
     handler = NodeLogs(SingleFlight("test"), queries=True, root=str(logs))
     answer = await handler.answer(Request("GET", path, urlencode(query or {}, doseq=True)))

@@ -231,6 +231,23 @@ async def test_an_endpoint_is_not_on_the_read_only_port_unless_its_entry_allows_
     assert await ask(router, "GET", "/shown") == (200, "reached /shown")
 
 
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/pods", "GET"),
+        ("/containerLogs/a/b/c", "GET"),
+        ("/runningpods/", "GET"),
+        ("/debug/pprof/heap", "GET"),
+        ("/stats/summary", "GET, POST"),
+        ("/run/a/b/c", "POST"),
+    ],
+)
+async def test_a_method_that_a_path_does_not_have_is_answered_with_those_it_has(path: str, allowed: str) -> None:
+    answer = await api_router(REACHED, settings_of(), inputs_of()).answer(Request("DELETE", path))
+    assert isinstance(answer, Response)
+    assert (answer.status, answer.body, answer.headers) == (405, b"405: Method Not Allowed", {"Allow": allowed})
+
+
 # Groups
 
 

@@ -29,15 +29,19 @@ PathLabels = Mapping[str, tuple[str, bool]]
 
 ANY: frozenset[str] = frozenset()
 GET = frozenset({"GET", "HEAD"})
-#: The methods of paths that upgrade the connection.
-STREAM = frozenset({"GET", "POST"})
+#: Also the methods of paths that upgrade the connection.
+GET_OR_POST = frozenset({"GET", "POST"})
 POST = frozenset({"POST"})
 PUT = frozenset({"PUT"})
 
 NOT_FOUND = text(404, "404: Page Not Found")
-WRONG_METHOD = text(405, "405: Method Not Allowed")
 NO_DEBUGGING = text(405, "Debug endpoints are disabled.\n")
 OTHER = "other"
+
+
+def wrong_method(allowed: frozenset[str]) -> Response:
+    """The answer to a method that a path does not have. `Allow` names GET alone where HEAD works too, as in the reference."""
+    return Response(405, b"405: Method Not Allowed", headers={"Allow": ", ".join(sorted(allowed - {"HEAD"}))})
 
 
 def always(_: object) -> bool:

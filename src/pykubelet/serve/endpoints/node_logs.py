@@ -19,6 +19,7 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.shown_tree import ShownDirectory, ShownFile, close_shown, open_shown, read_shown
 from pykubelet.edges.host.services.process import run_program
 from pykubelet.net.http.server import Answer, Request, Response, StreamedResponse, text
+from pykubelet.serve.endpoints.endpoint import GET, GET_OR_POST, wrong_method
 
 T = TypeVar("T")
 ROOT = "/var/log"
@@ -215,7 +216,11 @@ class NodeLogs:
 
     async def answer(self, request: Request) -> Answer:
         """A file, a directory listing or, with `?query=`, the logs of services (KEP-2258)."""
-        if "query" in request.query and self._queries:
+        is_query = "query" in request.query and self._queries
+        methods = GET_OR_POST if is_query else GET
+        if request.method not in methods:
+            return wrong_method(methods)
+        if is_query:
             return await self._query(request)
         path = request.path.removeprefix("/logs").lstrip("/")
         try:

@@ -12,10 +12,10 @@ from pykubelet.serve.endpoints.browsers import refuse_other_site
 from pykubelet.serve.endpoints.endpoint import (
     ANY,
     NOT_FOUND,
-    WRONG_METHOD,
     Endpoint,
     EndpointHandler,
     InputsT,
+    wrong_method,
 )
 from pykubelet.serve.endpoints.health import PATH as HEALTH_PATH
 from pykubelet.serve.endpoints.health import Check, health_handler
@@ -60,7 +60,7 @@ class Router:
         if refused is not None:
             return refused
         if route.methods and request.method not in route.methods:
-            return WRONG_METHOD
+            return wrong_method(route.methods)
         if self._traces and is_traced():
             return await traced(route.path, route.handler, request, is_public=self._is_public)
         return await route.handler(request)

@@ -27,12 +27,12 @@ from pykubelet.serve.endpoints.endpoint import (
     DEBUG_FLAGS,
     DEBUGGING,
     GET,
+    GET_OR_POST,
     HIDDEN,
     OTHER,
     POST,
     PROFILING,
     PUT,
-    STREAM,
     SYSTEM_LOGS,
     Endpoint,
     EndpointHandler,
@@ -143,7 +143,7 @@ def _metrics_page(
 
 
 def _stream(path: str, handler: Callable[[EndpointInputs], EndpointHandler]) -> Endpoint[EndpointInputs]:
-    return Endpoint(path, STREAM, handler, (PROXY,), DEBUGGING, below=True, long_running=True, has_effect=True)
+    return Endpoint(path, GET_OR_POST, handler, (PROXY,), DEBUGGING, below=True, long_running=True, has_effect=True)
 
 
 ENDPOINTS: tuple[Endpoint[EndpointInputs], ...] = (
@@ -170,7 +170,7 @@ ENDPOINTS: tuple[Endpoint[EndpointInputs], ...] = (
         DEBUGGING,
         below=True,
     ),
-    Endpoint("/logs/", GET, _node_logs, (LOG,), SYSTEM_LOGS, below=True),
+    Endpoint("/logs/", ANY, _node_logs, (LOG,), SYSTEM_LOGS, below=True),
     Endpoint("/configz", GET, _configz, (CONFIGZ, PROXY), HIDDEN),
     Endpoint("/checkpoint/", POST, _checkpoints, (CHECKPOINT,), HIDDEN, below=True, when=_gate("ContainerCheckpoint")),
     Endpoint(
