@@ -34,6 +34,9 @@ class Behavior(Value):
     #: Whether missing secrets of imagePullSecrets are reported before the pull, in place of after it has failed
     #: (kubernetes/kubernetes#138432).
     reports_secrets_at_once: bool = True
+    #: Whether a gRPC probe dials a server that refuses the connection again until the probe's time-out
+    #: (kubernetes/kubernetes#142457).
+    grpc_probe_redials: bool = True
 
 
 _1_36 = Behavior()
@@ -48,7 +51,7 @@ _1_37 = replace(
     has_volume_health_stats=False,
     reports_secrets_at_once=False,
 )
-_1_38 = _1_37
+_1_38 = replace(_1_37, grpc_probe_redials=False)
 
 BEHAVIORS: Mapping[Release, Behavior] = {Release.V1_36: _1_36, Release.V1_37: _1_37, Release.V1_38: _1_38}
 

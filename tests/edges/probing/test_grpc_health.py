@@ -104,6 +104,26 @@ async def test_a_server_that_does_not_listen() -> None:
     assert outcome.output == (f'timeout: failed to connect service "{address}" within 300ms: context deadline exceeded')
 
 
+async def test_since_1_38_a_refused_connection_fails_at_once() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        async with asyncio.timeout(60):
+            outcome = await probe_grpc("127.0.0.1", port, "", 3600.0, redials=False)
+    assert outcome.verdict is ProbeVerdict.FAILURE
+    dialing = f"transport: Error while dialing: dial tcp 127.0.0.1:{port}: connect: connection refused"
+    unavailable = f'rpc error: code = Unavailable desc = connection error: desc = "{dialing}"'
+    assert outcome.output == f"error: health rpc probe failed: {unavailable}"
+
+
+async def test_since_1_38_a_server_that_never_answers_has_one_text() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        outcome = await probe_grpc("127.0.0.1", silent.getsockname()[1], "", 0.2, redials=False)
+    assert outcome.output == "timeout: health rpc did not complete within 200ms"
+
+
 async def test_a_server_that_does_not_speak_grpc_fails() -> None:
     async def rubbish(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")

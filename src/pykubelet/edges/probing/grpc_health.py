@@ -38,16 +38,19 @@ PROBE_LIMITS = Http2Limits(
 )
 
 
-async def probe_grpc(host: str, port: int, service: str, timeout_s: float, user_agent: str = USER_AGENT) -> Outcome:
-    """Connect and call Check within `timeout_s`. SERVING passes. `host`: an address, not a name."""
+async def probe_grpc(
+    host: str, port: int, service: str, timeout_s: float, user_agent: str = USER_AGENT, *, redials: bool = True
+) -> Outcome:
+    """Connect and call Check within `timeout_s`. SERVING passes. `host`: an address, not a name. `redials`: as in `Behavior`."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     address = join_host_port(host, port)
     channel = Channel(tcp_dial(host, port), PROBE_LIMITS, address, user_agent)
     try:
-        answer = await _ask(channel, pb.HealthCheckRequest(service=service).SerializeToString(), deadline)
+        answer = await _ask(channel, pb.HealthCheckRequest(service=service).SerializeToString(), deadline, redials)
     except RpcError as error:
-        return _failure(error, address, timeout_s, channel.has_settings, loop.time() - deadline)
+        is_silent = channel.has_settings or not redials
+        return _failure(error, address, timeout_s, is_silent, loop.time() - deadline)
     finally:
         channel.close()
     try:
@@ -60,27 +63,27 @@ async def probe_grpc(host: str, port: int, service: str, timeout_s: float, user_
     return passed("service healthy")
 
 
-async def _ask(channel: Channel, request: bytes, deadline: float) -> bytes:
-    """Call Check. A server that cannot be reached is retried until the deadline, as in the reference."""
+async def _ask(channel: Channel, request: bytes, deadline: float, redials: bool) -> bytes:
+    """Call Check. With `redials`, a server that cannot be reached is retried until the deadline, as in the reference until 1.37."""
     loop = asyncio.get_running_loop()
     method = channel.method(_METHOD)
     while (left := deadline - loop.time()) > 0:
         try:
             return await channel.unary(method, request, left)
         except RpcError as error:
-            if error.code is not Code.UNAVAILABLE or channel.has_settings:
+            if error.code is not Code.UNAVAILABLE or channel.has_settings or not redials:
                 raise
         await asyncio.sleep(min(REDIAL_S, max(0.0, deadline - loop.time())))
     raise RpcError(Code.DEADLINE_EXCEEDED, LATE)
 
 
-def _failure(error: RpcError, address: str, timeout_s: float, connected: bool, late_s: float) -> Outcome:
+def _failure(error: RpcError, address: str, timeout_s: float, is_silent: bool, late_s: float) -> Outcome:
     within = format_seconds(timeout_s)
     match error.code:
         case Code.UNIMPLEMENTED:
             what = "this server does not implement the grpc health protocol (grpc.health.v1.Health)"
             return failed(f"error: {what}: {error.message}")
-        case Code.DEADLINE_EXCEEDED if connected:
+        case Code.DEADLINE_EXCEEDED if is_silent:
             return failed(f"timeout: health rpc did not complete within {within}", late_s)
         case Code.DEADLINE_EXCEEDED:
             return failed(f'timeout: failed to connect service "{address}" within {within}: {error.message}', late_s)

@@ -55,10 +55,11 @@ class Prober(Protocol):
 
 
 class ContainerProber:
-    """Probes containers over the network, and by commands that the runtime runs."""
+    """Probes containers over the network, and by commands that the runtime runs. `grpc_redials`: as in `Behavior`."""
 
-    def __init__(self, cri: CriClient, release: Release = CURRENT) -> None:
+    def __init__(self, cri: CriClient, release: Release = CURRENT, *, grpc_redials: bool = True) -> None:
         self._cri = cri
+        self._grpc_redials = grpc_redials
         self._user_agent = f"kube-probe/{release}"
         self._http = HttpProber(self._user_agent)
 
@@ -119,7 +120,8 @@ class ContainerProber:
     async def _grpc(self, action: GRPCAction, request: ProbeRequest) -> Outcome:
         if not request.pod_ip:
             return errored(NO_ADDRESS)
-        return await probe_grpc(request.pod_ip, action.port, action.service, request.timeout_s, self._user_agent)
+        target = request.pod_ip, action.port, action.service, request.timeout_s, self._user_agent
+        return await probe_grpc(*target, redials=self._grpc_redials)
 
 
 def expanded_command(command: Sequence[str], container: Container) -> Sequence[str]:
