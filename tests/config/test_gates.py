@@ -181,7 +181,8 @@ def test_a_gate_needs_what_it_depends_on() -> None:
         f"InPlacePodVerticalScalingInitContainers {words}: [NodeDeclaredFeatures]",
         f"RestartAllContainersOnContainerExits {words}: [NodeDeclaredFeatures]",
     ]
-    off = {"PodLevelResources": False, "InPlacePodLevelResourcesVerticalScaling": False}
+    dependent = ("InPlacePodLevelResourcesVerticalScaling", "PodLevelResourcesFixKubeletQOSClass")
+    off = dict.fromkeys(("PodLevelResources", *dependent), False)
     assert dependency_problems(FeatureGates(off)) == []
 
 

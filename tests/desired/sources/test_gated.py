@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from desired.roster.wants import make_pod
 
 from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.roster import SourceChanged
-from pykubelet.desired.sources.gated import ALL_ON, FieldGates, GatedPods, without_disabled
+from pykubelet.base.model.sizing import qos_class
+from pykubelet.base.model.version import Release
+from pykubelet.config.gates import FeatureGates
+from pykubelet.config.settings import Settings
+from pykubelet.desired.sources.gated import ALL_ON, FieldGates, GatedPods, field_gates, without_disabled
 
 RULE = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
 ALL_RULE = {**RULE, "action": "RestartAllContainers"}
@@ -47,6 +53,22 @@ def test_each_gate_takes_its_own_field_away() -> None:
     bare = without_disabled(FULL, FieldGates(restart_rules=False, restart_all=False)).spec
     assert (bare.containers[0].restartPolicy, bare.containers[0].restartPolicyRules) == ("", ())
     assert bare.initContainers[0].restartPolicy == "Always", "a sidecar is one all the same"
+
+
+@pytest.mark.parametrize(("release", "qos"), [(Release.V1_36, "BestEffort"), (Release.V1_37, "Burstable")])
+def test_until_1_36_empty_resources_of_a_pod_as_a_whole_count_for_its_class(release: Release, qos: str) -> None:
+    gates = field_gates(Settings(gates=FeatureGates({}, release)))
+    assert qos_class(without_disabled(make_pod(cpu="1"), gates)) == "Burstable"
+    assert qos_class(without_disabled(make_pod(cpu="1", resources={}), gates)) == qos
+    assert qos_class(without_disabled(make_pod(cpu="1", resources={"limits": {}}), gates)) == qos
+    whole = {"limits": {"cpu": "1", "memory": "1Mi"}}
+    assert qos_class(without_disabled(make_pod(cpu="1", resources=whole), gates)) == "Guaranteed"
+
+
+def test_the_class_that_the_api_server_has_decided_on_counts() -> None:
+    pod = make_pod(cpu="1", resources={})
+    assert qos_class(replace(pod, status=replace(pod.status, qosClass="BestEffort"))) == "BestEffort"
+    assert qos_class(replace(pod, status=replace(pod.status, qosClass="Superb"))) == "Burstable"
 
 
 def test_a_pod_that_did_not_change_stays_the_same_object() -> None:

@@ -69,6 +69,7 @@ class QOSClass(StrEnum):
     BEST_EFFORT = "BestEffort"
 
 
+_CLASSES = frozenset(QOSClass)
 _COUNTED = ("cpu", "memory")
 
 
@@ -80,7 +81,13 @@ def _positive(resources: ResourceRequirements | None, which: str) -> dict[str, i
 
 @remember_last
 def qos_class(pod: Pod) -> QOSClass:
-    """Guaranteed: every container has cpu and memory limits equal to its requests; BestEffort: none has any."""
+    """Guaranteed: every container has cpu and memory limits equal to its requests; BestEffort: none has any.
+
+    That of the API server counts, which has its own gates. Resources of the pod as a whole count in place of those of the containers,
+    unless they are empty.
+    """
+    if pod.status.qosClass in _CLASSES:
+        return QOSClass(pod.status.qosClass)
     spec = pod.spec
     if spec.resources is not None and (spec.resources.requests or spec.resources.limits):
         all_resources: list[ResourceRequirements | None] = [spec.resources]

@@ -5,11 +5,12 @@ This runs between the sources and the roster, only if such a gate is off. Unchan
 
 from __future__ import annotations
 
-from pykubelet.base.api.core import Container, EnvVar, Pod
+from pykubelet.base.api.core import Container, EnvVar, Pod, ResourceRequirements
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.restart import ACTION_RESTART_ALL, ALWAYS
 from pykubelet.base.model.roster import SourceChanged
+from pykubelet.base.model.sizing import QOSClass
 from pykubelet.config.settings import Settings
 
 
@@ -17,12 +18,14 @@ class FieldGates(Value):
     """The gates HostnameOverride, EnvFiles, ContainerRestartRules and RestartAllContainersOnContainerExits.
 
     `restart_all` is also True with the gate NodeDeclaredFeatures: admission must see such rules to reject the pod (KEP-5328).
+    `fixed_qos`: PodLevelResourcesFixKubeletQOSClass; False: empty resources of a pod as a whole count for its QoS class.
     """
 
     hostname_override: bool = True
     env_files: bool = True
     restart_rules: bool = True
     restart_all: bool = True
+    fixed_qos: bool = True
 
 
 def field_gates(settings: Settings) -> FieldGates:
@@ -33,14 +36,18 @@ def field_gates(settings: Settings) -> FieldGates:
         restart_rules=settings.enabled("ContainerRestartRules"),
         restart_all=settings.enabled("RestartAllContainersOnContainerExits")
         or settings.enabled("NodeDeclaredFeatures"),
+        fixed_qos=settings.enabled("PodLevelResourcesFixKubeletQOSClass") or not settings.enabled("PodLevelResources"),
     )
 
 
 ALL_ON = FieldGates()
+_EMPTY = ResourceRequirements()
 
 
 def without_disabled(pod: Pod, gates: FieldGates) -> Pod:
     """The pod without the disabled fields; the same object if it has none of them. Pure."""
+    if not gates.fixed_qos and pod.spec.resources == _EMPTY and not pod.status.qosClass:
+        pod = replace(pod, status=replace(pod.status, qosClass=QOSClass.BEST_EFFORT.value))
     spec = pod.spec
     containers = tuple(_container(c, gates, is_init=False) for c in spec.containers)
     inits = tuple(_container(c, gates, is_init=True) for c in spec.initContainers)
