@@ -63,10 +63,9 @@ async def test_files_can_be_read_and_queries_also_posted(
         assert isinstance(answer, Response)
         assert (answer.status, answer.body, answer.headers["Allow"]) == (405, b"405: Method Not Allowed", allowed)
     else:
+        assert isinstance(answer, StreamedResponse) and isinstance(answer.chunks, Closable)
         assert answer.status == 200
-        if isinstance(answer, StreamedResponse):
-            assert isinstance(answer.chunks, Closable)
-            await answer.chunks.aclose()
+        await answer.chunks.aclose()
 
 
 async def ask(logs: Path, path: str, **query: list[str]) -> tuple[int, str]:

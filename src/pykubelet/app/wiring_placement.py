@@ -123,8 +123,11 @@ def wire_claims(m: SharedParts, cells: Cells, loaded: tuple[ClaimStore, Cache], 
     reports = None
     if enabled("ResourceHealthStatus"):
         reports = HealthReports(with_messages=enabled("ResourceHealthStatusMessage"))
-    drivers = Drivers(cells.plugins.cell, reports, DRA_HEALTH_SERVICES[-1])
-    operations = ClaimOperations(cache, drivers, store, client, extended=enabled("DRAExtendedResource"))
+    behavior = m.settings.behavior
+    unlisted_health = DRA_HEALTH_SERVICES[-1] if behavior.asks_unlisted_health else ""
+    drivers = Drivers(cells.plugins.cell, reports, unlisted_health)
+    extended, reports_extended = enabled("DRAExtendedResource"), behavior.reports_extended_claims
+    operations = ClaimOperations(cache, drivers, store, client, extended=extended, reports_extended=reports_extended)
     inputs = ClaimInputs(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell)
     claims = ClaimsLoop(inputs, cells.claims.writer, operations, drivers, m.recorder, m.clock)
     loops: Loops = [("claims", claims.run())]

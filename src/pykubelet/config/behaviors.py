@@ -34,6 +34,11 @@ class Behavior(Value):
     #: Whether missing secrets of imagePullSecrets are reported before the pull, in place of after it has failed
     #: (kubernetes/kubernetes#138432).
     reports_secrets_at_once: bool = True
+    #: Whether DRA drivers that have registered no service for the health of devices are asked for it (KEP-4680).
+    asks_unlisted_health: bool = True
+    #: Whether the health of devices behind extended resources is in a pod's status, which the API server of 1.36 refuses
+    #: (kubernetes/kubernetes#139941).
+    reports_extended_claims: bool = False
     #: Whether a gRPC probe dials a server that refuses the connection again until the probe's time-out
     #: (kubernetes/kubernetes#142457).
     grpc_probe_redials: bool = True
@@ -50,6 +55,8 @@ _1_37 = replace(
     safe_sysctls=SAFE_1_37,
     has_volume_health_stats=False,
     reports_secrets_at_once=False,
+    asks_unlisted_health=False,
+    reports_extended_claims=True,
 )
 _1_38 = replace(_1_37, grpc_probe_redials=False)
 

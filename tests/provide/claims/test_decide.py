@@ -21,6 +21,7 @@ from pykubelet.provide.claims.decide import (
     check_answers,
     check_claim,
     container_claims,
+    container_resources,
     due_step,
     pod_claims,
     take_claim,
@@ -175,6 +176,11 @@ def test_extended_resources_reach_the_containers_that_request_them() -> None:
     info = devices(("a", ("container-0-request-0",)), ("b", ("container-1-request-0",)))
     found = container_claims(pod, pod_claims(pod, extended=True), {ONE: info})
     assert {name: [claim.cdi for claim in claims] for name, claims in found.items()} == {"main": [(f"{GPU}/gpu=a",)]}
+    reported = container_resources(pod, pod_claims(pod, extended=True), {ONE: info}, extended=True)
+    assert {name: [(r.name, [device.device for device in r.devices]) for r in rs] for name, rs in reported.items()} == {
+        "main": [("claim:one/container-0-request-0", ["a"])]
+    }
+    assert container_resources(pod, pod_claims(pod, extended=True), {ONE: info}, extended=False) == {}
 
 
 # What is due

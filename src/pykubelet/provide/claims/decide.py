@@ -158,11 +158,8 @@ def _claims_of(
     resources = container.resources
     for claim in resources.claims if resources is not None else ():
         wanted.setdefault(claim.name, []).append(claim.request)
-    behind = pod.status.extendedResourceClaimStatus
-    if behind is not None and resources is not None and "" in infos:
-        asked = {*resources.limits, *resources.requests}
-        rows = [row for row in behind.requestMappings if row.containerName == container.name]
-        wanted[""] = [row.requestName for row in rows if row.resourceName in asked]
+    if "" in infos:
+        wanted[""] = _extended_requests(pod, container)
     return tuple(
         ContainerClaim(info.key.name, info.key.namespace, _devices(info.devices, requests))
         for name, requests in wanted.items()
@@ -170,9 +167,24 @@ def _claims_of(
     )
 
 
-def container_resources(pod: Pod, refs: Iterable[PodClaimRef], cache: Cache) -> dict[str, tuple[ClaimResource, ...]]:
-    """The references of the regular containers to claims of the spec, with the devices of each."""
-    infos = {ref.name: cache[ref.key] for ref in refs if ref.name and ref.key in cache}
+def _extended_requests(pod: Pod, container: Container | EphemeralContainer) -> list[str]:
+    """The requests of the claim behind the pod's extended resources that stand for what the container requests."""
+    behind, resources = pod.status.extendedResourceClaimStatus, container.resources
+    if behind is None or resources is None:
+        return []
+    asked = {*resources.limits, *resources.requests}
+    rows = (row for row in behind.requestMappings if row.containerName == container.name)
+    return [row.requestName for row in rows if row.resourceName in asked]
+
+
+def container_resources(
+    pod: Pod, refs: Iterable[PodClaimRef], cache: Cache, *, extended: bool
+) -> dict[str, tuple[ClaimResource, ...]]:
+    """The references of the regular containers to claims, with the devices of each. `extended`: also to that behind extended resources,
+    with the name of the claim and of the request."""
+    infos = {ref.name: cache[ref.key] for ref in refs if ref.key in cache and (ref.name or extended)}
+    behind = infos.pop("", None)
+    name, devices = (behind.key.name, behind.devices) if behind is not None else ("", ())
     found: dict[str, tuple[ClaimResource, ...]] = {}
     for container in pod.spec.containers:
         claims = container.resources.claims if container.resources is not None else ()
@@ -184,7 +196,9 @@ def container_resources(pod: Pod, refs: Iterable[PodClaimRef], cache: Cache) -> 
             for claim in claims
             if claim.name in infos
         )
-        resources = tuple(resource for resource in named if resource.devices)
+        requests = dict.fromkeys(_extended_requests(pod, container)) if behind is not None else ()
+        stood_for = (ClaimResource(f"claim:{name}/{request}", _devices(devices, (request,))) for request in requests)
+        resources = tuple(resource for resource in (*named, *stood_for) if resource.devices)
         if resources:
             found[container.name] = resources
     return found

@@ -336,7 +336,12 @@ class ClaimsLoop:
         if work is None or work.refs is None or work.pod is None:
             return PodClaims(waits=waits)
         containers = container_claims(work.pod, work.refs, cache)
-        return PodClaims(True, containers, waits, container_resources(work.pod, work.refs, cache))
+        return PodClaims(
+            True,
+            containers,
+            waits,
+            container_resources(work.pod, work.refs, cache, extended=self._operations.reports_extended),
+        )
 
 
 async def _pause(again: asyncio.Event, seconds: float) -> None:

@@ -42,13 +42,22 @@ NO_API_SERVER = "this node has no API server"
 
 
 class ClaimOperations:
-    """The claims of all pods. `client`: None without an API server. `extended`: the gate DRAExtendedResource."""
+    """The claims of all pods. `client`: None without an API server. `extended`: the gate DRAExtendedResource. `reports_extended`: as
+    in `Behavior`."""
 
     def __init__(
-        self, cache: Cache, drivers: Drivers, store: ClaimStore, client: ApiClient | None, *, extended: bool
+        self,
+        cache: Cache,
+        drivers: Drivers,
+        store: ClaimStore,
+        client: ApiClient | None,
+        *,
+        extended: bool,
+        reports_extended: bool = True,
     ) -> None:
         self.cache = cache
         self.extended = extended
+        self.reports_extended = reports_extended
         self._drivers = drivers
         self._store = store
         self._client = client
