@@ -291,7 +291,6 @@ def test_a_fixed_uid_is_remarked() -> None:
     ("fields", "is_standalone", "is_remarked"),
     [
         ({"priorityClassName": "mine"}, True, True),
-        ({"priorityClassName": "mine"}, False, False),
         ({"priorityClassName": "mine", "priority": 7}, True, False),
         ({"priorityClassName": "system-node-critical"}, True, False),
     ],
@@ -303,6 +302,26 @@ def test_a_priority_class_that_nothing_defines_is_remarked(
     found = decode_manifest(text(spec={**SPEC, **fields}), ORIGIN, rules)
     remarks = [item.field_path for item in found if isinstance(item, Remark)]
     assert remarks == (["spec.priorityClassName"] if is_remarked else [])
+
+
+@pytest.mark.parametrize(
+    ("fields", "remark"),
+    [
+        ({}, ""),
+        ({"priority": 0}, ""),
+        ({"priority": 7}, "an API server refuses the mirror pod, unless this is the priority of its default class"),
+        ({"priorityClassName": "mine"}, "the node does not know the priority of a class: the pod counts with 0 here"),
+        ({"priorityClassName": "mine", "priority": 7}, ""),
+        ({"priorityClassName": "system-node-critical", "priority": 2_000_001_000}, ""),
+        ({"priorityClassName": "system-node-critical", "priority": 7}, "an API server refuses the mirror pod, because"),
+    ],
+)
+def test_a_priority_that_the_mirror_pod_cannot_have_is_remarked(fields: dict[str, Any], remark: str) -> None:
+    found = decode_manifest(text(spec={**SPEC, **fields}), ORIGIN, ManifestRules("n", is_standalone=False))
+    remarks = [item for item in found if isinstance(item, Remark)]
+    assert len(found) == len(remarks) + 1, "the pod runs all the same"
+    assert [item.field_path for item in remarks] == (["spec.priority"] if remark else [])
+    assert all(item.reason.startswith(remark) for item in remarks)
 
 
 def test_fields_without_the_effect_that_was_meant_are_remarked() -> None:

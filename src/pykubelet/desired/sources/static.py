@@ -143,12 +143,15 @@ def with_seen(pod: core.Pod, seen: str) -> core.Pod:
 
 
 _WITH_SECRET_REF = ("cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos")
-#: The classes that every cluster has.
-_SYSTEM_CLASSES = ("system-node-critical", "system-cluster-critical")
+#: The classes that every cluster has, with their priorities.
+_SYSTEM_CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 _NO_CLASS = "an API server refuses pods that have it without a runtimeClassName"
 _NO_PRIORITY = (
     "a node without an API server has no PriorityClass: the pod has the priority 0, unless spec.priority is set"
 )
+_CLASS_ALONE = "the node does not know the priority of a class: the pod counts with 0 here unless spec.priority is set to that of the class"
+_PRIORITY_ALONE = "an API server refuses the mirror pod, unless this is the priority of its default class: set spec.priorityClassName too"
+_OTHER_PRIORITY = "an API server refuses the mirror pod, because this is not the priority of the class"
 _BY_MANIFEST = "; only a node without an API server takes them from manifests"
 
 
@@ -247,3 +250,15 @@ def class_remarks(pod: Pod, is_standalone: bool) -> Iterator[tuple[str, str]]:
         yield "spec.overhead", _NO_CLASS
     if is_standalone and spec.priorityClassName not in ("", *_SYSTEM_CLASSES) and spec.priority is None:
         yield "spec.priorityClassName", _NO_PRIORITY
+    if not is_standalone and (remark := _priority_remark(spec)):
+        yield "spec.priority", remark
+
+
+def _priority_remark(spec: PodSpec) -> str:
+    """What is wrong with the priority of a static pod that has a mirror pod; "" for nothing."""
+    if spec.priority is None:
+        return _CLASS_ALONE if spec.priorityClassName else ""
+    if not spec.priorityClassName:
+        return _PRIORITY_ALONE if spec.priority else ""
+    known = _SYSTEM_CLASSES.get(spec.priorityClassName, spec.priority)
+    return _OTHER_PRIORITY if known != spec.priority else ""
