@@ -42,6 +42,10 @@ class Behavior(Value):
     #: Whether a gRPC probe dials a server that refuses the connection again until the probe's time-out
     #: (kubernetes/kubernetes#142457).
     grpc_probe_redials: bool = True
+    #: Whether `distribute-cpus-across-cores` goes round the cores, in place of by ids (kubernetes/kubernetes#140766).
+    spread_by_topology: bool = False
+    #: Whether `distribute-cpus-across-numa` uses all NUMA nodes that the Topology Manager has chosen (kubernetes/kubernetes#139456).
+    keep_all_nodes: bool = False
 
 
 _1_36 = Behavior()
@@ -58,7 +62,7 @@ _1_37 = replace(
     asks_unlisted_health=False,
     reports_extended_claims=True,
 )
-_1_38 = replace(_1_37, grpc_probe_redials=False)
+_1_38 = replace(_1_37, grpc_probe_redials=False, spread_by_topology=True, keep_all_nodes=True)
 
 BEHAVIORS: Mapping[Release, Behavior] = {Release.V1_36: _1_36, Release.V1_37: _1_37, Release.V1_38: _1_38}
 

@@ -292,6 +292,43 @@ def test_unequal_cores_give_free_cpus_only(free: str) -> None:
         assert (result & ~cpus, result.bit_count()) == (0, count)
 
 
+@pytest.mark.parametrize(
+    ("by_topology", "free", "count", "chosen"),
+    [
+        (False, "0-7", 4, "0-3"),
+        (True, "0-7", 4, "0,2,4,6"),
+        (True, "0-7", 6, "0-4,6"),
+        (True, "0-3,5,7", 3, "0,5,7"),
+        (True, "8-15", 5, "8-10,12,14"),
+    ],
+)
+def test_cores_are_spread_over_by_their_topology_since_1_38(
+    by_topology: bool, free: str, count: int, chosen: str
+) -> None:
+    """On a machine on which the threads of a core have neighboring ids."""
+    machine = MachineTopology(tuple(Cpu(cpu, cpu // 2 * 2, cpu // 8, cpu // 8, cpu // 8) for cpu in range(16)), ())
+    options = CpuOptions(distribute_across_cores=True, spread_by_topology=by_topology)
+    result = pick_cpus(topology_of(machine), mask_of(parse_cpuset(free)), count, options)
+    assert isinstance(result, int) and format_cpuset(cpus_in(result)) == chosen
+
+
+@pytest.mark.parametrize(
+    ("least", "count", "chosen"),
+    [
+        (0, 8, "0-3,16-19"),
+        (2, 8, "0-1,4-5,16-17,20-21"),
+        (4, 8, "0,4,8,12,16,20,24,28"),
+        (4, 3, "0-1,16"),
+        (4, 1, "0"),
+    ],
+)
+def test_cpus_are_distributed_over_at_least_so_many_nodes(least: int, count: int, chosen: str) -> None:
+    """If there are so many CPUs."""
+    machine = Shape(sockets=2, nodes_per_socket=2).machine
+    result = pick_cpus(topology_of(machine), mask_of(range(32)), count, ACROSS_NODES, least)
+    assert isinstance(result, int) and format_cpuset(cpus_in(result)) == chosen
+
+
 def test_groups_that_cannot_be_given_are_packed() -> None:
     """One free thread of each core: no node has a whole core to give."""
     shape = Shape(sockets=2, cores_per_node=4)

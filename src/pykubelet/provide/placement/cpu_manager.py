@@ -219,7 +219,8 @@ class CpuManager(Value):
         near = 0
         if nodes is not None:
             inside = free & (top.in_sockets_of(nodes) if options.align_by_socket else top.in_nodes(nodes))
-            picked = pick_cpus(top, inside, min(count, inside.bit_count()), options)
+            least_nodes = len(nodes) if options.keep_all_nodes else 0
+            picked = pick_cpus(top, inside, min(count, inside.bit_count()), options, least_nodes)
             near = 0 if isinstance(picked, NotEnough) else picked
         rest = pick_cpus(top, free & ~near, count - near.bit_count(), options)
         return AllocationError(rest.message) if isinstance(rest, NotEnough) else cpus_in(near | rest)

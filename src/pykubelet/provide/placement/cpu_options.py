@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from pykubelet.base.kit.text import parse_bool
 from pykubelet.base.kit.values import Value
+from pykubelet.config.behaviors import behavior_of
 from pykubelet.config.gates import FeatureGates
 from pykubelet.provide.placement.cpu_topology import CpuTopology
 from pykubelet.provide.placement.provider import ManagerStartError
@@ -41,7 +42,7 @@ CONFLICTS = (
 
 
 class CpuOptions(Value):
-    """The options of the static policy, read."""
+    """The options of the static policy, read. `spread_by_topology`, `keep_all_nodes`: as in `Behavior`."""
 
     full_pcpus_only: bool = False
     distribute_across_numa: bool = False
@@ -49,6 +50,8 @@ class CpuOptions(Value):
     distribute_across_cores: bool = False
     strict_reservation: bool = False
     prefer_uncore_cache: bool = False
+    spread_by_topology: bool = False
+    keep_all_nodes: bool = False
 
 
 def read_cpu_options(given: Mapping[str, str], gates: FeatureGates) -> CpuOptions | ManagerStartError:
@@ -65,6 +68,7 @@ def read_cpu_options(given: Mapping[str, str], gates: FeatureGates) -> CpuOption
     for option, other in CONFLICTS:
         if on.get(option) and on.get(other):
             return ManagerStartError(f"static policy options {option} and {other} can not be used at the same time")
+    behavior = behavior_of(gates.release)
     return CpuOptions(
         full_pcpus_only=on.get(FULL_PCPUS_ONLY, False),
         distribute_across_numa=on.get(DISTRIBUTE_ACROSS_NUMA, False),
@@ -72,6 +76,8 @@ def read_cpu_options(given: Mapping[str, str], gates: FeatureGates) -> CpuOption
         distribute_across_cores=on.get(DISTRIBUTE_ACROSS_CORES, False),
         strict_reservation=on.get(STRICT_RESERVATION, False),
         prefer_uncore_cache=on.get(PREFER_UNCORE_CACHE, False),
+        spread_by_topology=behavior.spread_by_topology,
+        keep_all_nodes=behavior.keep_all_nodes,
     )
 
 

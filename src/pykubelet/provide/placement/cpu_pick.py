@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, zip_longest
 
 from pykubelet.base.kit.values import Value
 from pykubelet.provide.placement.cpu_options import CpuOptions
@@ -23,11 +23,14 @@ class NotEnough(Value):
     message: str
 
 
-def pick_cpus(topology: CpuTopology, free: int, count: int, options: CpuOptions) -> int | NotEnough:
-    """A mask of `count` CPUs of the mask `free`; no CPU for a count of 0 and below."""
+def pick_cpus(
+    topology: CpuTopology, free: int, count: int, options: CpuOptions, least_nodes: int = 0
+) -> int | NotEnough:
+    """A mask of `count` CPUs of the mask `free`; no CPU for a count of 0 and below. `least_nodes`: over so many NUMA nodes, if they are
+    distributed and so many can give them."""
     if options.distribute_across_numa:
         group = topology.threads_per_core if options.full_pcpus_only else 1
-        return _pick_distributed(topology, free, count, group, options)
+        return _pick_distributed(topology, free, (count, group, least_nodes), options)
     return _pick_packed(topology, free, count, options, caches=options.prefer_uncore_cache)
 
 
@@ -56,7 +59,7 @@ def _steps(picking: _Picking, options: CpuOptions, *, caches: bool) -> Iterator[
         yield picking.cache_parts()
     if not options.distribute_across_cores:
         yield picking.whole_cores()
-    yield picking.single_cpus(spread=options.distribute_across_cores)
+    yield picking.single_cpus(options)
 
 
 class _Picking:
@@ -161,12 +164,22 @@ class _Picking:
             part ^= 1 << part.bit_length() - 1
         return part
 
-    def single_cpus(self, *, spread: bool) -> Iterator[int]:
-        """Single CPUs, core by core; spread: by id in each socket, so that threads of one core come far apart."""
+    def single_cpus(self, options: CpuOptions) -> Iterator[int]:
+        """Single CPUs, core by core. Spread over the cores of each socket, so that threads of one core come far apart: round
+        robin, or by id, which is the same where the first threads of all cores have the lowest ids."""
+        if options.distribute_across_cores and options.spread_by_topology:
+            yield from self._round_robin()
+            return
         top = self.topology
-        units, order = (top.sockets, self.sockets()) if spread else (top.cores, self._cores())
+        units, order = (top.sockets, self.sockets()) if options.distribute_across_cores else (top.cores, self._cores())
         for mask in [units[unit] & self.free for unit in order]:
             yield from (1 << cpu for cpu in ids_in(mask))
+
+    def _round_robin(self) -> Iterator[int]:
+        top = self.topology
+        for inside in [top.sockets[socket] & self.free for socket in self.sockets()]:
+            cores = [ids_in(top.cores[core] & inside) for core in self._by_free(top.cores, inside)]
+            yield from (1 << cpu for threads in zip_longest(*cores) for cpu in threads if cpu is not None)
 
 
 # distribute-cpus-across-numa
@@ -180,14 +193,20 @@ class _Split(Value):
     rest_nodes: tuple[int, ...] = ()
 
 
-def _pick_distributed(topology: CpuTopology, free: int, count: int, group: int, options: CpuOptions) -> int | NotEnough:
-    """Equal shares from the fewest NUMA nodes that can give them, in groups of `group` CPUs; packed where none can."""
+def _pick_distributed(
+    topology: CpuTopology, free: int, wanted: tuple[int, int, int], options: CpuOptions
+) -> int | NotEnough:
+    """Equal shares from the fewest NUMA nodes that can give them; packed where none can.
+
+    `wanted`: how many CPUs, in groups of how many, and from how many nodes at least.
+    """
+    count, group, least_nodes = wanted
     picking = _Picking(topology, free, count)
     if count % group or count <= 0:
         return _pick_packed(topology, free, count, options, caches=False)
     if count > picking.free.bit_count():
         return _too_few(free, count)
-    split = _best_split(picking, group)
+    split = _best_split(picking, group, least_nodes) or _best_split(picking, group, 0)
     if split is None:
         return _pick_packed(topology, free, count, options, caches=False)
     for node in split.nodes:
@@ -205,15 +224,15 @@ def _take_packed(picking: _Picking, node: int, count: int, options: CpuOptions) 
     picking.take(cpus)
 
 
-def _best_split(picking: _Picking, group: int) -> _Split | None:
-    """The split over the fewest nodes; among equal numbers the one that leaves the nodes most evenly free, then the first."""
+def _best_split(picking: _Picking, group: int, least: int) -> _Split | None:
+    """The split over the fewest nodes, `least` or more; of equal numbers the one that leaves the nodes most evenly free, then the first."""
     top, count = picking.topology, picking.wanted
     order = picking.nodes()
     left = {node: (picking.free & top.nodes[node]).bit_count() for node in order}
     groups_needed = -(-count // group)
     groups = -(-len(top.cpus) // group)
     groups_per_node = -(-groups // len(top.nodes))
-    for size in range(-(-groups_needed // groups_per_node), min(groups_needed, len(order)) + 1):
+    for size in range(max(least, -(-groups_needed // groups_per_node)), min(groups_needed, len(order)) + 1):
         best, best_balance = None, math.inf
         for nodes in combinations(order, size):
             split, balance = _split_over(nodes, left, count, group)
