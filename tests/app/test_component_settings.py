@@ -6,8 +6,11 @@ import pytest
 
 from pykubelet.act.runtime.render.context import render_settings
 from pykubelet.app.wiring import node_facts
+from pykubelet.app.wiring_cluster import registration
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.node import NodeView
 from pykubelet.config.combine import File, FlagInput, combine
+from pykubelet.config.settings import Flags
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupVersion
 from pykubelet.edges.host.proc.machine import read_machine
 from pykubelet.provide.cgroups.model import CgroupDriver, MemoryProtection, resource_settings
@@ -59,3 +62,11 @@ evictionHard: {{memory.available: 100Mi}}
     driver = CgroupDriver.CGROUPFS
     found = [resource_settings(settings, capacity, driver, cgroup_v2=v2).memory_protection for v2 in (True, False)]
     assert found == [MemoryProtection.TIERED, MemoryProtection.OFF]
+
+
+@pytest.mark.parametrize(("release", "reported"), [("1.36", None), ("1.37", True)])
+def test_the_node_reports_from_1_37_on_whether_it_is_in_a_user_namespace(release: str, reported: bool | None) -> None:
+    settings = combine(File("/k.yaml", HEADER.encode()), (), FlagInput(flags=Flags(emulated_version=release)), None)
+    for inside in (True, False):
+        info = registration(settings, replace(read_machine(), in_user_namespace=inside), {}).info
+        assert info.runningInUserNamespace is (reported and inside)

@@ -75,7 +75,7 @@ def _do(options: argparse.Namespace) -> int:
         case "env":
             environment.ensure(CHECKOUT)
         case "packages":
-            packages.ensure(packages.NODE, packages.DOCKER, packages.TESTS)
+            packages.ensure(packages.NODE, packages.DOCKER, packages.ROOTLESS, packages.TESTS)
             packages.unpack_missing()
         case "run":
             _need_root()

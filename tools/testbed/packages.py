@@ -17,6 +17,8 @@ from testbed.host import TestbedError
 from testbed.private_runtime import CNI_BIN, DOCKERD
 
 _SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#: The folders of programs that every test bed searches.
+SYSTEM_FOLDERS = tuple(_SBIN.split(":"))
 
 
 def has(*programs: str) -> Callable[[], bool]:
@@ -49,6 +51,8 @@ NODE: Mapping[str, Callable[[], bool]] = {
     "mount": has("mount"),
     "busybox-static": _has_busybox,
 }
+#: The same beside a runtime from elsewhere. Its folder may have a runc of its own; Debian's serves where it has none.
+NODE_WITHOUT_RUNTIME = {package: is_there for package, is_there in NODE.items() if package != "containerd"}
 CLUSTER: Mapping[str, Callable[[], bool]] = {"openssl": has("openssl"), "kubernetes-client": has("kubectl")}
 TESTS: Mapping[str, Callable[[], bool]] = {
     "docker-registry": has("docker-registry"),
@@ -62,6 +66,12 @@ TESTS: Mapping[str, Callable[[], bool]] = {
     "fish": has("fish"),
     "groff-base": has("groff"),
     "zsh": has("zsh"),
+}
+#: What a node of an ordinary user needs beside `NODE` (docs/rootless.md).
+ROOTLESS: Mapping[str, Callable[[], bool]] = {
+    "rootlesskit": has("rootlesskit"),
+    "uidmap": has("newuidmap", "newgidmap"),
+    "slirp4netns": has("slirp4netns"),
 }
 
 #: What dockerd is linked against.

@@ -49,6 +49,8 @@ VM_PACKAGES = (
     *("nfs-kernel-server", "nfs-common", "tgt", "open-iscsi", "multipath-tools", "xfsprogs", "btrfs-progs"),
     # for the part `kubeadm`: a second machine
     "systemd-container",
+    # for the part `rootless`
+    *("rootlesskit", "uidmap", "slirp4netns", "dbus-user-session", "libpam-systemd"),
 )
 #: What tests install as the guides have it. apt has the archives and its lists, so that it needs no network.
 _TO_INSTALL = ("prometheus",)

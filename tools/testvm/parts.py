@@ -25,6 +25,7 @@ PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "monitors": (("tests/vm/test_monitors.py",),),
     "kubeadm": (("tests/vm/test_kubeadm.py",),),
     "ten": (("tests/ten",),),
+    "rootless": (("tests/vm/test_rootless.py", "tests/agent/test_rootless.py"),),
     "takeover": (("tests/agent/test_takeover.py",),),
     "reboot": (("tests/vm/test_before_reboot.py",), (REBOOT,), ("tests/vm/test_after_reboot.py",)),
 }
@@ -45,6 +46,7 @@ LIMITS_S: Mapping[str, int] = {
     "monitors": 3600,
     "kubeadm": 7200,
     "ten": 7200,
+    "rootless": 2400,
     "takeover": 7200,
     "reboot": 1800,
 }

@@ -15,7 +15,6 @@ from pykubelet.config.kubelet import KubeletConfiguration
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import read_text
 from pykubelet.edges.host.fs.mounts import tmpfs_no_swap_supported
-from pykubelet.edges.host.proc.kmsg import in_user_namespace
 from pykubelet.edges.host.proc.machine import Machine
 
 _CGROUP_V1 = (
@@ -59,7 +58,7 @@ def read_circumstances(
         cgroup_v2=cgroup_v2,
         has_swap=has_swap,
         tmpfs_no_swap=has_swap
-        and not in_user_namespace()
+        and not machine.in_user_namespace
         and tmpfs_no_swap_supported(machine.kernel_version, root_dir),
         resolv_conf_path=config.resolvConf,
         resolv_conf=text,

@@ -111,6 +111,10 @@ EXEC_PROBES_PER_CPU = 2
 #: Volumes are set up in few threads of their own: a pod of thousands delays neither the other work of pods nor the event loop.
 VOLUME_THREADS = 2
 CPU_LIMITS_MISSING = "CPU hardcapping unsupported"
+NOT_DELEGATED = (
+    " (if no cgroup is delegated to this user namespace: set cgroupsPerQOS: false and enforceNodeAllocatable: [] in the"
+    " configuration, or have cgroup v2 and systemd delegate one; see docs/rootless.md)"
+)
 
 
 def wire_sources(m: SharedParts, node_name: str) -> tuple[Loops, frozenset[str]]:
@@ -318,12 +322,12 @@ def make_pod_cgroups(m: SharedParts, facts: NodeFacts) -> PodCgroups:
     return PodCgroups(resources, amounts, m.cgroups, m.flight, m.recorder)
 
 
-async def ensure_root(pod_cgroups: PodCgroups) -> None:
+async def ensure_root(pod_cgroups: PodCgroups, machine: Machine) -> None:
     """Make the node's cgroups. Raises AgentStartError."""
     try:
         await pod_cgroups.ensure_root()
     except ResourcesError as error:
-        raise AgentStartError(str(error)) from error
+        raise AgentStartError(f"{error}{NOT_DELEGATED if machine.in_user_namespace else ''}") from error
 
 
 def wire_home(m: SharedParts) -> Loops:
@@ -429,7 +433,7 @@ class Agent:
             self._begin(cluster.wire_identity(m, cells))
             self._begin(cluster.wire_node(m, cells))
         if m.driver_is_known:
-            await ensure_root(pod_cgroups)
+            await ensure_root(pod_cgroups, m.machine)
         sources, names = wire_sources(m, cells.node.cell.get().name)
         if cluster:
             self._begin(cluster.wire_content(m, cells))
@@ -459,7 +463,7 @@ class Agent:
             if await insist_on_driver(m.cri, m.driver, m.settings.behavior.runtime_config_required_in) is not m.driver:
                 self.outdated.set()
                 return
-            await pod_cgroups.ensure_root()
+            await ensure_root(pod_cgroups, m.machine)
         await pleg.run()
 
     def _begin(self, loops: Loops) -> None:

@@ -240,6 +240,7 @@ def registration(settings: Settings, machine: Machine, labels: Mapping[str, str]
         machineID=machine.machine_id,
         operatingSystem="linux",
         osImage=machine.os_image,
+        runningInUserNamespace=machine.in_user_namespace if settings.behavior.is_user_namespace_reported else None,
         swap=NodeSwapStatus(capacity=machine.swap_bytes) if machine.swap_bytes else None,
         systemUUID=machine.system_uuid,
     )

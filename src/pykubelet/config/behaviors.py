@@ -18,9 +18,10 @@ class Behavior(Value):
 
     #: `memoryThrottlingFactor` if it is not configured; None: memory.high is not written (KEP-2570).
     memory_throttling_factor: float | None = 0.9
-    #: The release that refuses a runtime without RuntimeConfig (KEP-4033), as a label of `kubelet_cri_losing_support`.
+    #: The release in which the kubelet refuses a runtime without RuntimeConfig (KEP-4033), as a label of
+    #: `kubelet_cri_losing_support`. This agent starts on such a runtime in every release (docs/runtimes.md).
     runtime_config_required_in: str = "1.37.0"
-    #: Whether the agent starts on such a runtime. 1.38 of the Kubernetes kubelet does not; this agent detects the cgroup driver.
+    #: Whether the configuration is written to the log at start.
     is_configuration_logged: bool = False
     #: Whether the condition PodReadyToStartContainers has a reason and a message while it is False (kubernetes/kubernetes#135300).
     explains_sandbox: bool = False
@@ -46,6 +47,8 @@ class Behavior(Value):
     spread_by_topology: bool = False
     #: Whether `distribute-cpus-across-numa` uses all NUMA nodes that the Topology Manager has chosen (kubernetes/kubernetes#139456).
     keep_all_nodes: bool = False
+    #: Whether `nodeInfo.runningInUserNamespace` of the Node is set (KEP-2033).
+    is_user_namespace_reported: bool = False
 
 
 _1_36 = Behavior()
@@ -61,6 +64,7 @@ _1_37 = replace(
     reports_secrets_at_once=False,
     asks_unlisted_health=False,
     reports_extended_claims=True,
+    is_user_namespace_reported=True,
 )
 _1_38 = replace(_1_37, grpc_probe_redials=False, spread_by_topology=True, keep_all_nodes=True)
 

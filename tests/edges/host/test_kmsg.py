@@ -14,10 +14,10 @@ from pykubelet.edges.host.proc.kmsg import (
     KMSG,
     KernelLog,
     KernelRecord,
-    in_user_namespace,
     kernel_message,
     open_kernel_log,
 )
+from pykubelet.edges.host.proc.procfs import in_user_namespace
 
 
 @pytest.mark.parametrize(

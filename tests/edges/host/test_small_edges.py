@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -110,9 +111,15 @@ def test_refused_oom_score_is_a_value(tmp_path: Path) -> None:
     assert (tmp_path / "self" / "oom_score_adj").read_text() == "-999"
 
 
-def test_impossible_open_files_limit_is_a_value() -> None:
-    refused = oom.raise_open_files(1 << 40)
-    assert refused is not None and refused.errno_name == "EPERM"
+def test_a_refused_limit_of_open_files_is_a_value_and_what_is_allowed_is_set() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, hard), hard))
+    try:
+        refused = oom.raise_open_files(1 << 40)
+        assert refused is not None and refused.errno_name == "EPERM" and f"it is {hard}:" in str(refused)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from pykubelet.base.kit.readiness import wait_ready
 from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.errors import HostError, translated, translating
+from pykubelet.edges.host.proc.procfs import in_user_namespace
 
 KMSG = "/dev/kmsg"
 #: A record is always smaller than this.
@@ -25,7 +26,6 @@ _FACILITY_SHIFT = 3
 BATCH = 64
 #: The most records that `read_all` returns: more than the kernel's buffer usually has.
 MAX_RECORDS = 20_000
-_INITIAL_USER_NAMESPACE = ["0", "0", "4294967295"]
 
 
 class KernelRecord(Value):
@@ -108,15 +108,6 @@ def kernel_record(record: bytes) -> KernelRecord | None:
     message, fields = kernel_message(record), record.partition(b";")[0].split(b",")
     at = parse_decimal(fields[2].decode("ascii", "replace")) if len(fields) > 2 else None
     return KernelRecord(at / 1e6, message) if message is not None and at is not None else None
-
-
-def in_user_namespace(proc: str = "/proc") -> bool:
-    """Whether this process is in another user namespace than the machine's initial one."""
-    try:
-        with open(f"{proc}/self/uid_map", encoding="ascii") as stream:
-            return stream.read().split() != _INITIAL_USER_NAMESPACE
-    except OSError:
-        return False
 
 
 def open_kernel_log(path: str = KMSG, proc: str = "/proc") -> KernelLog | HostError:

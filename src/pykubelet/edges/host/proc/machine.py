@@ -18,7 +18,7 @@ class Machine(Value):
 
     `cores`: physical cores. `huge_pages`: the bytes in huge pages by page size. `cpus`: the online CPUs as the kernel lists them
     (`0-3`); empty if unknown. `throttle_paths`: the directories of the CPUs' thermal throttle counters, which containers must
-    not read.
+    not read. `in_user_namespace`: the agent is not in the machine's initial user namespace (KEP-2033).
     """
 
     cpu_milli: int
@@ -38,6 +38,7 @@ class Machine(Value):
     sockets: int = 1
     cores: int = 1
     cpus: str = ""
+    in_user_namespace: bool = False
 
     @property
     def page_sizes(self) -> tuple[int, ...]:
@@ -81,4 +82,5 @@ def read_machine(
         sockets=sockets,
         cores=cores,
         cpus=procfs.read_online_cpus(root),
+        in_user_namespace=procfs.in_user_namespace(f"{root.rstrip('/')}/proc"),
     )

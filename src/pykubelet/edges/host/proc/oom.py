@@ -30,9 +30,16 @@ def write_own_oom_score(score: int, proc: str = "/proc") -> HostError | None:
 
 
 def raise_open_files(limit: int) -> HostError | None:
-    """Allow this process `limit` open files. A refusal is returned, not raised."""
+    """Allow this process `limit` open files, or as many as it may have. A refusal is returned, not raised.
+
+    Without CAP_SYS_RESOURCE the hard limit cannot be raised, and the soft limit, often 1,024, only up to it.
+    """
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     except (OSError, ValueError) as error:
-        return HostError("setrlimit", "RLIMIT_NOFILE", "EPERM", f"cannot set {limit}: {error}")
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard != resource.RLIM_INFINITY and soft < hard < limit:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        return HostError("setrlimit", "RLIMIT_NOFILE", "EPERM", f"cannot set {limit}, it is {soft}: {error}")
     return None

@@ -28,6 +28,7 @@ _GO_ARCHITECTURES = {
     "riscv64": "riscv64",
     "loongarch64": "loong64",
 }
+_INITIAL_USER_NAMESPACE = ["0", "0", "4294967295"]
 
 
 class HugePages(Value):
@@ -200,6 +201,18 @@ def read_process_count(root: str = "/") -> int:
     """The number of processes and threads, as /proc/loadavg counts them."""
     fields = _optional(_under(root, "/proc/loadavg")).split()
     return int(fields[3].partition("/")[2]) if len(fields) > 3 else 0
+
+
+def in_user_namespace(proc: str = "/proc") -> bool:
+    """Whether this process is in another user namespace than the machine's initial one. False if it cannot be read.
+
+    Source: user_namespaces(7): only the initial namespace maps all user IDs to themselves.
+    """
+    try:
+        with open(f"{proc}/self/uid_map", encoding="ascii") as stream:
+            return stream.read().split() != _INITIAL_USER_NAMESPACE
+    except OSError:
+        return False
 
 
 def read_default_routes(root: str = "/") -> tuple[DefaultRoute, ...]:
