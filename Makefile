@@ -29,7 +29,7 @@ env: python ## Make .venv with .venv/bin/pykubelet, with the versions of uv.lock
 packages: python
 	@$(TESTBED) packages
 
-run: python ## Start a node on examples/ and show its pods until Ctrl-C; RUNTIME=docker for Docker Engine (root)
+run: python ## Start a node on examples/ and show its pods until Ctrl-C; RUNTIME=containerd, crio or docker (root)
 	@$(TESTBED) run --folder $(RUN_DIR) --manifests $(MANIFESTS) $(addprefix --runtime ,$(RUNTIME))
 
 run-cluster: python ## Start a control plane and a node joined to it, until Ctrl-C (root; the first time builds for 5 minutes)

@@ -52,3 +52,27 @@ def test_a_node_keeps_its_runtime(tmp_path: Path) -> None:
     (tmp_path / "testbed.json").write_text(json.dumps(known))
     with pytest.raises(TestbedError, match="runs on docker, not on containerd: remove it first"):
         runtimes.prepare("containerd", tmp_path)
+
+
+def programs(folder: Path, *names: str) -> Path:
+    """A folder with programs of these names."""
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        (folder / name).touch(mode=0o755)
+    return folder
+
+
+def test_a_node_runs_on_the_runtime_that_comes_first_on_the_path(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    two = programs(tmp_path / "two", "containerd", "containerd-shim-runc-v2")
+    crio = programs(tmp_path / "crio", "crio", "pinns")
+    half = programs(tmp_path / "half", "containerd")
+    search = f"{empty}:{half}:{two}:{crio}"
+    assert runtimes.choose(None, search) == ("containerd", two)
+    assert runtimes.choose(None, f"{crio}:{two}") == ("crio", crio)
+    assert runtimes.choose("crio", search) == ("crio", crio)
+    assert runtimes.choose("containerd", f"{crio}:{two}") == ("containerd", two)
+    assert runtimes.choose("docker", search) == ("docker", None)
+    assert runtimes.choose(None, f"{empty}:") == ("containerd", None), "that of Debian, which is installed"
+    with pytest.raises(TestbedError, match="crio and pinns are not on PATH"):
+        runtimes.choose("crio", str(two))

@@ -22,9 +22,11 @@ from testbed.private_runtime import CONTAINERD, CRIO, DOCKER, DOCKERD
 
 INSTALLED = "installed"
 #: The runtimes of `make run`.
-OFFERED = (CONTAINERD, DOCKER)
+OFFERED = (CONTAINERD, CRIO, DOCKER)
 #: containerd 1.6 is Debian 12's own; 1.7 and 2.1 are those of the next suites.
 DEFAULT = (INSTALLED, "trixie", "forky", DOCKER)
+#: The programs that must be in one folder, by kind of runtime; containerd first, where both are.
+_PROGRAMS = {CONTAINERD: ("containerd", "containerd-shim-runc-v2"), CRIO: (CRIO, "pinns")}
 _DOCKER_OF = f"{DOCKER}-"
 TESTS = (
     "tests/edges/cri/test_contract.py",
@@ -90,20 +92,42 @@ def find(name: str, folder: Path) -> Path | None:
     return _unpack(suite, more, folder.resolve() / name)  # apt takes other paths as below its own folder
 
 
-def prepare(runtime: str | None, folder: Path) -> str:
-    """Install what a node with this runtime needs; returns the folder of its programs, "" for the installed containerd.
+def prepare(runtime: str | None, folder: Path, search: str | None = None) -> str:
+    """Install what a node with this runtime needs; returns the folder of its programs, "" for Debian's containerd.
 
-    Without a name, it is the runtime that `folder` already has, else containerd, whose program is also where Docker Engine is
-    installed. Raises TestbedError.
+    Without a name, it is the runtime that `folder` already has, else the containerd or CRI-O that comes first on `search`
+    (default: PATH), else Debian's containerd, which is installed. Raises TestbedError.
     """
+    search = os.environ.get("PATH", "") if search is None else search
     known = containerd.load(folder)
-    wanted = runtime or (known.kind if known is not None else CONTAINERD)
-    if known is not None and known.kind != wanted:
-        raise TestbedError(f"{folder} runs on {known.kind}, not on {wanted}: remove it first (make down)")
-    packages.ensure(packages.NODE)
-    bin_dir = docker_bin() if wanted == DOCKER else None
+    if known is not None and runtime not in (None, known.kind):
+        raise TestbedError(f"{folder} runs on {known.kind}, not on {runtime}: remove it first (make down)")
+    if known is not None:
+        wanted, bin_dir = known.kind, Path(known.bin_dir) if known.bin_dir else None
+    else:
+        wanted, bin_dir = choose(runtime, search)
+    packages.ensure(packages.NODE if bin_dir is None else packages.NODE_WITHOUT_RUNTIME)
+    if wanted == DOCKER:
+        bin_dir = docker_bin()
     print(f"container runtime: {version(bin_dir)}, a private one in {folder}", flush=True)
     return "" if bin_dir is None else str(bin_dir)
+
+
+def choose(runtime: str | None, search: str) -> tuple[str, Path | None]:
+    """The kind of a runtime, and the folder of its programs on the path `search`; None: those of Debian's package.
+
+    Raises TestbedError for a runtime that is asked for and is not there.
+    """
+    if runtime == DOCKER:
+        return DOCKER, None
+    for name in search.split(os.pathsep):
+        for kind, programs in _PROGRAMS.items():
+            folder = Path(name).resolve()
+            if name and runtime in (None, kind) and all(os.access(folder / program, os.X_OK) for program in programs):
+                return kind, None if kind == CONTAINERD and str(folder) in packages.SYSTEM_FOLDERS else folder
+    if runtime == CRIO:
+        raise TestbedError("crio and pinns are not on PATH")
+    return CONTAINERD, None
 
 
 def docker_bin() -> Path:
