@@ -31,7 +31,7 @@ GROUPS = (
         ("net/grpc/http2.py", "net/grpc/channel.py", "net/grpc/status.py", "net/grpc/hpack.py", "net/grpc/limits.py"),
         "h2",
     ),
-    Group("gRPC server", 460, ("net/grpc/server.py", "net/grpc/server_connection.py"), "on h2"),
+    Group("gRPC server", 480, ("net/grpc/server.py", "net/grpc/server_connection.py"), "on h2"),
     Group("typed gRPC calls", 315, ("net/grpc/call.py", "edges/cri/wire.py", "edges/plugins/channels.py"), "on protobuf"),
     Group(
         "HTTP messages", 940,
@@ -39,7 +39,7 @@ GROUPS = (
         "on httptools",
     ),
     Group(
-        "HTTP server", 700,
+        "HTTP server", 725,
         ("net/http/server.py", "net/http/staged_reader.py", "serve/listen.py", "edges/host/services/unix_socket.py"),
         "aiohttp.web",
     ),
@@ -57,6 +57,7 @@ GROUPS = (
     Group("WebSocket", 215, ("net/websocket/frames.py", "net/websocket/handshake.py"), "on websockets"),
     Group("HTTP probes", 500, ("edges/probing/dial.py", "edges/probing/http.py", "edges/probing/http_target.py"), "aiohttp"),
     Group("D-Bus", 220, ("edges/host/cgroups/dbus.py",), "on jeepney"),
+    Group("protobuf of pods", 320, ("base/api/protobuf.py",), "protobuf"),
     Group("inotify and libc", 385, ("edges/host/fs/inotify.py", "edges/host/fs/libc.py"), "asyncinotify"),
     Group("metrics and readiness", 310, ("base/kit/metrics.py", "base/kit/readiness.py"), "prometheus_client"),
     Group("traces", 460, ("base/kit/tracing.py", "edges/otlp/encode.py", "edges/otlp/exporter.py"), "opentelemetry-sdk"),

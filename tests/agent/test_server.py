@@ -14,8 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from support import metrics_server
 from support.agent import Agent, Json, make_container, make_pod
 from support.api import NodeApi
+from support.pod_messages import read_pod
 
 from pykubelet.edges.plugins import podresources_pb2 as pb
+from pykubelet.edges.plugins import pods_pb2
 
 pytestmark = pytest.mark.integration
 POD = "web-node"
@@ -360,3 +362,44 @@ async def test_pod_resources_by_grpc(agent: Agent, api: NodeApi) -> None:
         name.removeprefix("kubelet_pod_resources_endpoint_"): value for name, [(_, value), *_] in reported.items()
     }
     assert (counted["requests_list_total"], counted["requests_get_total"], counted["errors_get_total"]) == (1, 2, 1)
+
+
+async def test_pods_by_grpc(agent: Agent, api: NodeApi) -> None:
+    """List, get, and what a watch has of a static pod that comes and goes."""
+    socket = Path(agent.root, "pods-api/pods-api.sock")
+    assert socket.stat().st_mode & 0o777 == 0o600
+    options = (("grpc.default_authority", "localhost"),)
+    async with grpc.aio.insecure_channel(f"unix:{socket}", options=options) as channel:
+        listed = pods_pb2.ListPodsResponse.FromString(
+            await channel.unary_unary("/v1alpha1.Pods/ListPods", None, None)(b"")
+        )
+        pods = {pod.metadata.name: pod for pod in map(read_pod, listed.pods)}
+        assert [container.name for container in pods[POD].spec.containers] == ["talk", "cat"]
+        assert (pods[POD].status.phase, pods["done-node"].status.phase) == ("Running", "Failed")
+        asked = pods_pb2.GetPodRequest(podUID=pods[POD].metadata.uid).SerializeToString()
+        answer = await channel.unary_unary("/v1alpha1.Pods/GetPod", None, None)(asked)
+        assert read_pod(pods_pb2.GetPodResponse.FromString(answer).pod).metadata.name == POD
+
+        watch = channel.unary_stream("/v1alpha1.Pods/WatchPods", None, None)(b"", timeout=120)
+        events = (pods_pb2.WatchPodsEvent.FromString(data) async for data in watch)
+        initial = []
+        async for event in events:
+            if event.type == pods_pb2.INITIAL_SYNC_COMPLETE:
+                break
+            initial.append((event.type, read_pod(event.pod).metadata.name))
+        assert {(pods_pb2.ADDED, POD), (pods_pb2.ADDED, "stuck-node")} <= set(initial)
+        agent.put(make_pod("brief", make_container(script="sleep 3600"), terminationGracePeriodSeconds=0))
+        seen: list[tuple[int, str]] = []
+        async for event in events:
+            pod = read_pod(event.pod)
+            if pod.metadata.name == "brief-node":
+                seen.append((event.type, pod.status.phase))
+                if pod.status.phase == "Running":
+                    agent.remove("brief")
+                if event.type == pods_pb2.DELETED:
+                    break
+        assert (seen[0], seen[-1]) == ((pods_pb2.ADDED, "Pending"), (pods_pb2.DELETED, ""))
+        assert {type_ for type_, _ in seen[1:-1]} == {pods_pb2.MODIFIED}
+        watch.cancel()
+    reported = parsed(api.ask("/metrics")[1])
+    assert [value for _, value in reported["kubelet_pod_requests_list_total"]] == [1]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shutil
 import socket
 import struct
 import weakref
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 import uvloop
 
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.edges.host.services.unix_socket import keep_serving_socket
 from pykubelet.net.http.server import Answer, Handler, Request, ServedConnection, text
 from pykubelet.serve.listen import open_port, serve_port, serve_socket
 
@@ -104,3 +107,39 @@ async def test_a_socket_file_of_a_process_that_accepts_nothing_is_not_replaced(t
                 await asyncio.sleep(0)
             assert not task.done()
         assert path.stat().st_ino == before.st_ino
+
+
+async def test_a_socket_that_is_removed_with_its_directory_is_made_again(tmp_path: Path) -> None:
+    """Also one whose directory cannot be made at first, as on a full disk."""
+    folder = tmp_path / "pods-api"
+    folder.touch()
+    path = folder / "s.sock"
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("socket", keep_serving_socket(_echo, str(path), "a test", retry_s=0.01))
+        await asyncio.sleep(0)
+        folder.unlink()
+        await _echoed(path)
+        assert (path.stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (0o600, 0o750)
+        for _ in range(2):
+            shutil.rmtree(folder)
+            await _echoed(path)
+        path.unlink()
+        await _echoed(path)
+
+
+async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(await reader.readexactly(1))
+    writer.close()
+
+
+async def _echoed(path: Path) -> None:
+    """Wait until a server answers on the socket."""
+    async with asyncio.timeout(20):
+        while True:
+            with suppress(OSError, asyncio.IncompleteReadError):
+                reader, writer = await asyncio.open_unix_connection(path)
+                writer.write(b"x")
+                assert await reader.readexactly(1) == b"x"
+                writer.close()
+                return
+            await asyncio.sleep(0)

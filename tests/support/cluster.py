@@ -101,6 +101,12 @@ class Cluster:
             raise client.ApiException(http_resp=response)
         return dict(json.loads(response.data or b""))
 
+    def read(self, path: str, accept: str = "application/json") -> bytes:
+        """What is at an API path, as the server sends it."""
+        url = self.plane.server + path
+        response = self.client.call_api("GET", url, {"Accept": accept}, None, _request_timeout=WITHIN_S)
+        return bytes(response.read())
+
     # Pods
 
     @property

@@ -10,6 +10,7 @@ from pykubelet.app.parts import Cells, Loops, SharedParts
 from pykubelet.app.prepare import AgentStartError
 from pykubelet.app.version import build_labels
 from pykubelet.base.api.codec import encode
+from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.node import NodeView
 from pykubelet.config.settings import Settings
@@ -32,6 +33,7 @@ from pykubelet.serve.endpoints.endpoint import authorization_rules, metric_label
 from pykubelet.serve.endpoints.health import Check, SyncLoopInputs, default_checks, ping_check, syncloop_check
 from pykubelet.serve.endpoints.known_pods import KnownPods
 from pykubelet.serve.endpoints.pod_resources import PodResources, ResourceCells
+from pykubelet.serve.endpoints.pods_api import LIMITS, PodsApi
 from pykubelet.serve.endpoints.routes import api_router, health_routes, read_only_router, unauthenticated_handler
 from pykubelet.serve.endpoints.table import ENDPOINTS, EndpointInputs
 from pykubelet.serve.endpoints.watchdog import notify_service_manager
@@ -104,6 +106,7 @@ def wire_ports(m: SharedParts, cells: Cells, reviewers: Reviewers | None) -> Loo
     resources = RpcServer(Services(PodResources(pods, resource_cells(m, cells), m.clock).methods()))
     path = f"{m.settings.root_dir}/pod-resources/kubelet.sock"
     loops.append(("pod-resources", keep_serving_socket(resources.serve, path, "pod resources")))
+    loops += wire_pods_api(m.settings, pods, m.clock)
     loops.append(("service-manager", notify_service_manager(checks, watchdog_interval(m.settings), notify)))
     node, paths = cells.node.cell.get(), metric_labels(ENDPOINTS)
     inputs = endpoint_inputs(m, cells, pods, checks, explained, page)
@@ -121,6 +124,16 @@ def wire_ports(m: SharedParts, cells: Cells, reviewers: Reviewers | None) -> Loo
         api = ApiHandler(auth, api_router(ENDPOINTS, m.settings, inputs))
         loops += wire_server(m, node, counted(api.handle, READ_WRITE, paths), listening["port"])
     return loops
+
+
+def wire_pods_api(settings: Settings, pods: KnownPods, clock: Clock) -> Loops:
+    """The socket of the Pods API. With the gate off, it depends on the release whether clients get an error or find no socket."""
+    enabled = settings.enabled("PodsAPI")
+    if not enabled and not settings.behavior.is_pods_api_always_served:
+        return []
+    api = PodsApi(pods, clock, enabled=enabled)
+    server, path = RpcServer(api.services(), LIMITS), f"{settings.root_dir}/pods-api/pods-api.sock"
+    return [("pods-api", keep_serving_socket(server.serve, path, "the Pods API"))]
 
 
 def resource_cells(m: SharedParts, cells: Cells) -> ResourceCells:

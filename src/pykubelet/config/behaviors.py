@@ -16,6 +16,8 @@ from pykubelet.base.model.version import CURRENT, Release
 class Behavior(Value):
     """The differences of a release."""
 
+    #: Whether the socket of the Pods API exists with the gate PodsAPI off, and answers each call with an error (KEP-4188).
+    is_pods_api_always_served: bool = False
     #: `memoryThrottlingFactor` if it is not configured; None: memory.high is not written (KEP-2570).
     memory_throttling_factor: float | None = 0.9
     #: The release in which the kubelet refuses a runtime without RuntimeConfig (KEP-4033), as a label of
@@ -54,6 +56,7 @@ class Behavior(Value):
 _1_36 = Behavior()
 _1_37 = replace(
     _1_36,
+    is_pods_api_always_served=True,
     memory_throttling_factor=None,
     runtime_config_required_in="1.38.0",
     is_configuration_logged=True,

@@ -71,7 +71,6 @@ FIXED: Mapping[str, Fixed] = {
             "PodAndContainerStatsFromCRI": "usage is read from cgroups, not from the runtime",
             "PodCertificateRequest": "projected volumes of the kind podCertificate are not supported",
             "PodLevelResourceManagers": "exclusive CPUs and NUMA nodes are assigned to containers, not to pods",
-            "PodsAPI": "the gRPC API for pods is not served",
             "RuntimeClassInImageCriApi": "images are not counted for each runtime handler",
             "UserNamespacesHostNetworkSupport": "a pod on the host's network cannot have its own user namespace",
             "VolumeBindMountOptions": f"mount options of a volume in a container {_NOT_YET}",

@@ -1,8 +1,9 @@
 """A gRPC server on a unix socket, for plugins, monitoring agents and other programs on the machine.
 
 Owns: the connections, their number, and how long one may stay without a call. If there are too many, the one that had no call
-for longest is closed. Calls have one request, and one answer or a stream of them. No compression or push. A connection is a
-`ServerConnection`; its module and `h2` are imported with the first client, because most nodes have none.
+for longest is closed; one with a call in progress, such as a stream, only if all others have one too. Calls have one request, and
+one answer or a stream of them. No compression or push. A connection is a `ServerConnection`; its module and `h2` are imported with
+the first client, because most nodes have none.
 """
 
 from __future__ import annotations
@@ -61,13 +62,15 @@ class Services(Value):
 
 class RpcLimits(Value):
     """`connections`: of all clients. `idle_s`: the most seconds that a connection stays without a call, or with an answer that the
-    client does not read. `calls`: in progress at a time on one connection. `request`: bytes of a message.
+    client does not read. `calls`: in progress at a time on one connection. `request`: bytes of a message. `stalled_s`: a stream whose
+    client does not take a message in so many seconds is ended with RESOURCE_EXHAUSTED; None: it stays as long as its connection.
     """
 
     connections: int = MAX_CONNECTIONS
     idle_s: float = IDLE_S
     calls: int = MAX_CALLS
     request: int = MAX_REQUEST_BYTES
+    stalled_s: float | None = None
 
 
 _DEFAULT_LIMITS = RpcLimits()
@@ -108,7 +111,7 @@ class RpcServer:
 
     def _add(self, client: ServerConnection) -> None:
         if len(self._clients) >= self._limits.connections:
-            oldest = min(self._clients, key=lambda known: known.used_at)
+            oldest = min(self._clients, key=lambda known: (known.is_at_work, known.used_at))
             self._clients.discard(oldest)
             log.debug("a connection is closed to make place for a new one", limit=self._limits.connections)
             oldest.abort()

@@ -35,7 +35,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import field
 from pykubelet.net.grpc.http2 import FRAME_BYTES, PREFACE, ConnectionFault, Kind
 from pykubelet.net.grpc.server import RpcLimits, Services
-from pykubelet.net.grpc.status import Code, RpcError, framed
+from pykubelet.net.grpc.status import Code, RpcError
 
 MAX_HEADER_BYTES = 8 << 10
 #: Characters of an error's message.
@@ -147,6 +147,11 @@ class ServerConnection:
             self.used_at = self._loop.time()
             self._reschedule()
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a method is at work, or a stream waits for its next message."""
+        return self._at_work > 0
+
     def abort(self) -> None:
         """Close at once, which ends `run`."""
         self._writer.transport.abort()
@@ -213,6 +218,8 @@ class ServerConnection:
                 self._start(event.stream_id)
             case StreamReset():
                 call = self._calls.pop(event.stream_id, None)
+                if call is not None and call.has_begun:
+                    self._resets -= 1  # the usual end of a stream
                 if call is not None and call.task is not None:
                     call.task.cancel()
             case WindowUpdated():
@@ -264,7 +271,7 @@ class ServerConnection:
                 with self._working():
                     answer = await method(message)
                 self._http.send_headers(id, _ANSWER)
-                await self._send_body(id, framed(answer))
+                await self._send_message(id, answer)
             else:
                 raise RpcError(Code.UNIMPLEMENTED, f"unknown method {call.path}")
         except RpcError as error:
@@ -287,8 +294,19 @@ class ServerConnection:
                     message = await anext(messages, None)
                 if message is None:
                     return
-                await self._send_body(id, framed(message))
-                await self._send_now()
+                try:
+                    async with asyncio.timeout(self._limits.stalled_s):
+                        await self._send_message(id, message)
+                        await self._send_now()
+                except TimeoutError:
+                    await self._end_stalled(id, messages)
+
+    async def _end_stalled(self, id: int, stream: AsyncGenerator[bytes, None]) -> None:
+        """End a stream whose client takes nothing. Raises the RpcError in the stream first, so that it learns why it ends."""
+        if self._calls.pop(id, None) is not None:  # trailers could not follow a message of which a part is sent
+            self._http.reset_stream(id, ErrorCodes.ENHANCE_YOUR_CALM)  # RESOURCE_EXHAUSTED to clients
+            self._flush()
+        await stream.athrow(RpcError(Code.RESOURCE_EXHAUSTED, "the client does not take messages"))
 
     def _send_last(self, id: int, headers: tuple[tuple[str, str], ...]) -> None:
         """Send the end of an answer, if the client still waits for it."""
@@ -298,18 +316,19 @@ class ServerConnection:
             self._http.send_headers(id, headers, end_stream=True)
             self._flush()
 
-    async def _send_body(self, id: int, body: bytes) -> None:
-        """Send the body in parts, as the client's window allows."""
-        rest = memoryview(body)
-        while rest and id in self._calls:
-            size = min(len(rest), self._http.local_flow_control_window(id), FRAME_BYTES)
+    async def _send_message(self, id: int, message: bytes) -> None:
+        """Send a message in parts, as the client's window allows. It is not copied as a whole, because several clients may get the same."""
+        head, rest = _LENGTH.pack(0, len(message)), memoryview(message)
+        while (head or rest) and id in self._calls:
+            size = min(len(head) + len(rest), self._http.local_flow_control_window(id), FRAME_BYTES)
             if size <= 0:
                 self._flush()
                 self._window_opened.clear()
                 await self._window_opened.wait()
                 continue
-            self._http.send_data(id, bytes(rest[:size]))
-            rest = rest[size:]
+            self._http.send_data(id, head[:size] + rest[: max(0, size - len(head))])
+            rest = rest[max(0, size - len(head)) :]
+            head = head[size:]
             if rest:
                 await self._send_now()
 

@@ -1,6 +1,6 @@
 """A root-only unix socket on which a program of this project serves, as a loop that never returns.
 
-Owns: the socket file with its mode, and retries.
+Owns: the socket file with its mode, and retries. A file that is removed, also with its directory, is made again.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from collections.abc import Awaitable, Callable
 from pykubelet.base.kit.causes import releasing_frames
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.files import FileKind, change_mode, make_dirs, remove_file, stat_file
+from pykubelet.edges.host.fs.files import FileKind, FileStat, change_mode, make_dirs, remove_file, stat_file
+from pykubelet.edges.host.fs.inotify import EventKind, Watcher
 from pykubelet.edges.host.proc.dead_sockets import peer_is_dying
 from pykubelet.net.http.server import HEAD_BYTES
 
 log = Log("server")
 RETRY_S = 5.0
 SOCKET_MODE = 0o600
+_REMOVALS = EventKind.DELETE | EventKind.MOVED_FROM | EventKind.DELETE_SELF | EventKind.MOVE_SELF
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -71,7 +73,8 @@ async def _serve_socket(serve: Serve, path: str, what: str) -> None:
     listener = await asyncio.start_unix_server(until_the_end(serve_one), sock=listening, limit=HEAD_BYTES)
     log.info(f"serving {what}", path=path)
     try:
-        await asyncio.get_running_loop().create_future()
+        await _wait_removed(path, made)
+        log.warning("the socket was removed, making it again", path=path)
     finally:
         listener.close()
         for writer in tuple(open_ends):
@@ -79,6 +82,18 @@ async def _serve_socket(serve: Serve, path: str, what: str) -> None:
         now = stat_file(path, follow=False)
         if now is not None and made is not None and now.inode == made.inode:
             remove_file(path)
+
+
+async def _wait_removed(path: str, made: FileStat | None) -> None:
+    """Wait until the socket file is gone or is another one; without an inotify instance, for ever."""
+    try:
+        with Watcher() as watcher:
+            watcher.add(os.path.dirname(path), _REMOVALS)
+            while (now := stat_file(path, follow=False)) is not None and made is not None and now.inode == made.inode:
+                await watcher.get_all()
+    except HostError as error:
+        log.debug("cannot watch a socket", path=path, error=error)
+        await asyncio.get_running_loop().create_future()
 
 
 def _is_answered(path: str) -> bool:
