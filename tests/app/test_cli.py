@@ -308,6 +308,23 @@ def test_what_has_no_effect_is_named_once_at_start(tmp_path: Path) -> None:
     assert [line for line in done.stderr.splitlines() if line.startswith("W")] == []
 
 
+@pytest.mark.parametrize("release", ["1.36", "1.37"])
+def test_the_effective_configuration_is_logged_from_1_37_on(tmp_path: Path, release: str) -> None:
+    (tmp_path / "k.yaml").write_text(
+        HEADER + "failSwapOn: false\nfailCgroupV1: false\nstaticPodURLHeader: {Token: [secret]}\n"
+    )
+    done = _run(
+        f"--config={tmp_path}/k.yaml",
+        "--max-pods=7",
+        f"--emulated-version={release}",
+        f"--lock-file={tmp_path}/nowhere/lock",
+        f"--root-dir={tmp_path}/root",
+    )
+    lines = [line for line in done.stderr.splitlines() if "the effective configuration" in line]
+    assert len(lines) == (1 if release == "1.37" else 0) and "secret" not in done.stderr
+    assert all(r"\"maxPods\":7" in line and "Token" in line for line in lines), lines
+
+
 def test_a_node_made_by_kubeadm_starts_without_a_warning(tmp_path: Path) -> None:
     (tmp_path / "patches").mkdir()
     # the runtime's address as kubeadm writes it for one node; the last fields suit the machine of this test
@@ -324,8 +341,8 @@ def test_a_node_made_by_kubeadm_starts_without_a_warning(tmp_path: Path) -> None
         f"--root-dir={tmp_path}/root",
     )
     assert done.returncode == 1
-    [started, stopped] = done.stderr.splitlines()
-    assert started.startswith("I") and '"starting"' in started
+    [started, configured, stopped] = done.stderr.splitlines()
+    assert started.startswith("I") and '"starting"' in started and configured.startswith("I")
     assert stopped.startswith("Error: ") and "nowhere/lock" in stopped
 
 

@@ -61,7 +61,7 @@ evictionHard: {{memory.available: 100Mi}}
     assert qos is not None and qos.tiered and qos.for_pods == 5_923_508_224
     driver = CgroupDriver.CGROUPFS
     found = [resource_settings(settings, capacity, driver, cgroup_v2=v2).memory_protection for v2 in (True, False)]
-    assert found == [MemoryProtection.TIERED, MemoryProtection.OFF]
+    assert found == [MemoryProtection.TIERED, None]
 
 
 @pytest.mark.parametrize(("release", "reported"), [("1.36", None), ("1.37", True)])

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -15,6 +16,8 @@ from serve.world import make_world
 from support.logs import logging_restored
 
 from pykubelet.base.kit.log import Log, set_up_logging
+from pykubelet.config.kubelet import KubeletConfiguration
+from pykubelet.config.shown import shown_safely
 from pykubelet.net.http.server import Request, Response
 from pykubelet.serve.endpoints.api_routes import configz_answer
 from pykubelet.serve.endpoints.contention import MAX_STACKS, Contention
@@ -175,28 +178,36 @@ async def test_what_is_no_time_for_a_profile_is_refused(given: str) -> None:
     assert (await ask(Profiles(), "profile", seconds=[given])).status == 400
 
 
+def shown_at_configz(**fields: Any) -> dict[str, Any]:
+    answer = configz_answer(shown_safely(KubeletConfiguration(**fields)))
+    found: dict[str, Any] = json.loads(answer.body)["kubeletconfig"]
+    return found
+
+
 def test_configz_has_the_headers_of_the_manifest_url() -> None:
     """With their values: the kubelet shows them, and conformance tests compare them."""
-    headers = {"custom-static-pod": ["X: 1", "Y: 2"], "Accept": ["application/yaml"]}
-    shown = json.loads(configz_answer({"staticPodURLHeader": headers}).body)["kubeletconfig"]
-    assert shown["staticPodURLHeader"] == headers
+    found = shown_at_configz(
+        staticPodURLHeader={"custom-static-pod": ("X: 1", "Y: 2"), "Accept": ("application/yaml",)}
+    )
+    assert found["staticPodURLHeader"] == {"custom-static-pod": ["X: 1", "Y: 2"], "Accept": ["application/yaml"]}
+    assert found["kind"] == "KubeletConfiguration"
 
 
 def test_configz_has_no_credentials() -> None:
-    config = {
-        "staticPodURL": "https://user:secret@host/pods?x=a@b",
-        "staticPodURLHeader": {"authorization": ["Bearer secret", "secret"], "X-Api-Key": ["secret"], "Cookie": []},
-        "port": 1,
-    }
-    shown = json.loads(configz_answer(config).body)["kubeletconfig"]
-    assert shown["staticPodURL"] == "https://<masked>@host/pods?x=a@b"
-    assert shown["staticPodURLHeader"] == {
+    headers = {"authorization": ("Bearer secret", "secret"), "X-Api-Key": ("secret",), "Cookie": ()}
+    found = shown_at_configz(staticPodURL="https://user:secret@host/pods?x=a@b", staticPodURLHeader=headers, port=1)
+    assert found["staticPodURL"] == "https://<masked>@host/pods?x=a@b"
+    assert found["staticPodURLHeader"] == {
         "authorization": ["<masked>", "<masked>"],
         "X-Api-Key": ["<masked>"],
         "Cookie": [],
     }
-    assert shown["port"] == 1
-    assert (
-        json.loads(configz_answer({"staticPodURL": "http://host/a@b"}).body)["kubeletconfig"]["staticPodURL"]
-        == "http://host/a@b"
-    )
+    assert found["port"] == 1
+    assert shown_at_configz(staticPodURL="http://host/a@b")["staticPodURL"] == "http://host/a@b"
+
+
+def test_the_log_has_no_values_of_headers() -> None:
+    config = KubeletConfiguration(staticPodURLHeader={"X": ("1", "2")}, staticPodURL="http://u:p@host/")
+    found = shown_safely(config, without_headers=True)
+    assert found["staticPodURLHeader"] == {"X": ["<masked>", "<masked>"]}
+    assert found["staticPodURL"] == "http://<masked>@host/"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import gc
+import json
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator
@@ -27,6 +28,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.work import noted_key
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Settings
+from pykubelet.config.shown import shown_safely
 from pykubelet.edges.host.services.ending import Ending
 from pykubelet.edges.host.services.monitor import Monitor
 from pykubelet.edges.host.services.run_record import Blame, RunRecord
@@ -41,6 +43,9 @@ def run(settings: Settings) -> int:
     set_up_logs(settings)
     faulthandler.enable()  # a signal such as SIGSEGV leaves the stacks of all threads
     log.info("starting", version=settings.version, root_dir=settings.root_dir, runtime=settings.runtime_endpoint)
+    if settings.behavior.is_configuration_logged:
+        config = json.dumps(shown_safely(settings.config, without_headers=True), separators=(",", ":"))
+        log.info("the effective configuration", config=config)
     for gate, stage in settings.gates.leaving():
         text = f"Warning: setting {stage} feature gate. It will be removed in a future release."
         log.info(text, featureGate=gate, value=settings.enabled(gate))

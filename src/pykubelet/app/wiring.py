@@ -110,6 +110,8 @@ log = Log("app")
 EXEC_PROBES_PER_CPU = 2
 #: Volumes are set up in few threads of their own: a pod of thousands delays neither the other work of pods nor the event loop.
 VOLUME_THREADS = 2
+#: The first kernel in which a container at memory.high makes progress.
+SOUND_MEMORY_HIGH = (5, 9)
 CPU_LIMITS_MISSING = "CPU hardcapping unsupported"
 NOT_DELEGATED = (
     " (if no cgroup is delegated to this user namespace: set cgroupsPerQOS: false and enforceNodeAllocatable: [] in the"
@@ -318,6 +320,8 @@ def make_pod_cgroups(m: SharedParts, facts: NodeFacts) -> PodCgroups:
     """provide/cgroups: the cgroups of the node, the QoS classes and the pods."""
     v2 = m.cgroups.version is CgroupVersion.V2
     resources = resource_settings(m.settings, facts.capacity, m.driver, cgroup_v2=v2)
+    if resources.memory_throttle is not None and kernel_version(m.machine) < SOUND_MEMORY_HIGH:
+        log.warning("this kernel can stall a container at memory.high: leave out memoryThrottlingFactor", needed="5.9")
     amounts = NodeResources(facts.capacity, facts.page_sizes, m.machine.cpus)
     return PodCgroups(resources, amounts, m.cgroups, m.flight, m.recorder)
 

@@ -63,12 +63,19 @@ def wire_stats(m: SharedParts, cells: Cells) -> StatsLoop:
     capacity = m.machine.capacity()["memory"]
     routes = read_default_routes()
     interface = routes[0].interface if routes else "eth0"
-    usage_sources = UsageSources(detect_reader(), pods_root, capacity, read_boot_time(), system, interface)
+    usage_sources = UsageSources(
+        detect_reader(), pods_root, capacity, read_boot_time(), system, interface, huge_page_bytes(m)
+    )
     inputs = StatsInputs(m.usage_wanted, cells.observed.cell, cells.mounts.cell, cells.plugins.cell)
     has_conditions = settings.enabled("CSIVolumeHealth") and settings.behavior.has_volume_health_stats
     conditions = m.recorder if has_conditions else None
     files = FileSettings(settings.paths, m.quotas, config.volumeStatsAggPeriod.s, conditions)
     return StatsLoop(inputs, cells.usage.writer, usage_sources, files, m.cri, SingleFlight("stats"), m.clock)
+
+
+def huge_page_bytes(m: SharedParts) -> int:
+    """Bytes of the machine's memory that only users of huge pages can have; 0 if that does not count (HugepageAwareEviction)."""
+    return sum(amount for _, amount in m.machine.huge_pages) if m.settings.enabled("HugepageAwareEviction") else 0
 
 
 def wire_eviction(m: SharedParts, cells: Cells) -> EvictionLoop:
@@ -80,6 +87,7 @@ def wire_eviction(m: SharedParts, cells: Cells) -> EvictionLoop:
         pods_root=driver_path(node_group(resources), m.driver),
         memory_capacity=m.machine.capacity()["memory"],
         root_dir=settings.root_dir,
+        huge_pages=huge_page_bytes(m),
         with_stalls=bool(settings.stall_thresholds),
         with_notifiers=settings.config.kernelMemcgNotification,
     )

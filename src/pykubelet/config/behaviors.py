@@ -20,10 +20,14 @@ class Behavior(Value):
     is_pods_api_always_served: bool = False
     #: `memoryThrottlingFactor` if it is not configured; None: memory.high is not written (KEP-2570).
     memory_throttling_factor: float | None = 0.9
+    #: Whether memory.high also throttles BestEffort containers, and pods with memory of their own (KEP-2570).
+    throttles_more: bool = False
+    #: Whether the group of all pods also has memory.low, for Burstable pods (KEP-2570).
+    protects_pods_softly: bool = False
     #: The release in which the kubelet refuses a runtime without RuntimeConfig (KEP-4033), as a label of
     #: `kubelet_cri_losing_support`. This agent starts on such a runtime in every release (docs/runtimes.md).
     runtime_config_required_in: str = "1.37.0"
-    #: Whether the configuration is written to the log at start.
+    #: Whether the effective configuration is logged at start.
     is_configuration_logged: bool = False
     #: Whether the condition PodReadyToStartContainers has a reason and a message while it is False (kubernetes/kubernetes#135300).
     explains_sandbox: bool = False
@@ -58,6 +62,8 @@ _1_37 = replace(
     _1_36,
     is_pods_api_always_served=True,
     memory_throttling_factor=None,
+    throttles_more=True,
+    protects_pods_softly=True,
     runtime_config_required_in="1.38.0",
     is_configuration_logged=True,
     explains_sandbox=True,

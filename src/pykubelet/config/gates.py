@@ -59,7 +59,6 @@ FIXED: Mapping[str, Fixed] = {
             "EmptyDirVolumeMode": f"the mode of an emptyDir {_NOT_YET}",
             "GRPCContainerProbeTLS": f"TLS of gRPC probes {_NOT_YET}",
             "H2CContainerProbe": f"HTTP/2 of HTTP probes {_NOT_YET}",
-            "HugepageAwareEviction": f"memory without huge pages as signal of eviction {_NOT_YET}",
             "ImageVolumeWithDigest": "the digests of image volumes are not reported",
             "InPlacePodVerticalScalingExclusiveCPUs": "containers with exclusive CPUs cannot be resized in place",
             "InPlacePodVerticalScalingExclusiveMemory": "containers with memory of NUMA nodes of their own cannot be resized in place",

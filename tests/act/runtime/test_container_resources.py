@@ -75,9 +75,12 @@ def test_huge_pages_of_the_whole_pod_stand_in() -> None:
 
 
 def test_oom_group_on_v2_unless_single_processes_are_killed() -> None:
-    assert dict(resources_of(make_container(), V2).unified) == {"memory.oom.group": "1"}
-    assert dict(resources_of(make_container(), replace(V2, single_process_oom_kill=False)).unified)
-    assert not resources_of(make_container(), replace(V2, single_process_oom_kill=True)).unified
+    def group(single: bool | None) -> str | None:
+        return resources_of(make_container(), replace(V2, single_process_oom_kill=single)).unified.get(
+            "memory.oom.group"
+        )
+
+    assert (group(None), group(False), group(True)) == ("1", "1", None)
 
 
 GUARANTEED = {"cpu": "1", "memory": "1Gi"}
@@ -164,6 +167,13 @@ def test_memory_qos() -> None:
     assert dict(resources_of(guaranteed, settings).unified) == {"memory.min": str(GIB), "memory.low": "0"}
     untiered = replace(settings, memory_qos=MemoryQos(0.9, for_pods=15 * GIB))
     assert dict(resources_of(make_container(), untiered).unified) == {"memory.min": "0", "memory.low": "0"}
+    all_classes = replace(untiered, memory_qos=MemoryQos(0.5, best_effort_too=True, for_pods=8 * GIB))
+    assert resources_of(make_container(), all_classes).unified["memory.high"] == str(4 * GIB)
+    assert "memory.high" not in resources_of(guaranteed, all_classes).unified
+    unthrottled = replace(settings, memory_qos=MemoryQos(best_effort_too=True, for_pods=8 * GIB))
+    assert dict(resources_of(burstable, unthrottled).unified) == {"memory.min": "0", "memory.low": "0"}
+    off = replace(settings, memory_qos=None)
+    assert dict(resources_of(burstable, off).unified) == {"memory.high": "max"}, "what a container had with the gate"
     # as the reference kubelet, with 5923508224 bytes for pods
     node = replace(untiered, memory_qos=MemoryQos(0.9, for_pods=5_923_508_224))
     measured = resources_of(with_resources(requests={"memory": "64Mi"}), node).unified

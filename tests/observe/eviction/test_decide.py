@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from observe.eviction.samples import AT, GI, MI, make_pod, seen, threshold
 
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.evictions import EVICTION_SIGNALS, PressureCondition
 from pykubelet.base.model.usage import FileSystemUse, MemoryUse, PsiData, PsiStats
 from pykubelet.config.eviction import Threshold
 from pykubelet.observe.eviction.decide import assess, eviction_grace_s, is_relieved, trend
-from pykubelet.observe.eviction.decide_memory import headroom, look_after_s
+from pykubelet.observe.eviction.decide_memory import crossings, headroom, look_after_s
 from pykubelet.observe.eviction.model import EvictionState, FsLayout, NodeMeasures, Observation
 from pykubelet.observe.eviction.signals import SIGNAL_RULES, observe
 from pykubelet.observe.eviction.thresholds import limit_amount, node_thresholds
@@ -170,6 +171,17 @@ MEASURES = NodeMeasures(
     running_pids=400,
     stalls={"memory": PsiStats(PsiData(0, 12.5, 0, 0), PsiData(0, 2.5, 0, 0))},
 )
+
+
+def test_memory_of_huge_pages_is_not_available() -> None:
+    measures = replace(MEASURES, huge_pages=3 * GI)
+    seen = observe(measures)
+    assert (seen["memory.available"].available, seen["memory.available"].capacity) == (GI, 10 * GI)
+    assert seen["allocatableMemory.available"].available == 6 * GI
+    assert observe(replace(MEASURES, huge_pages=5 * GI))["memory.available"].available == 0
+    hard = [threshold("memory.available", "1Gi")]
+    crossed = [crossings(hard, which)["memory.available"] for which in (MEASURES, measures)]
+    assert crossed[0] - crossed[1] == 3 * GI
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,21 @@ import pytest
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.sizing import QOSClass
+from pykubelet.base.model.version import Release
+from pykubelet.config.gates import FeatureGates
+from pykubelet.config.kubelet import KubeletConfiguration
+from pykubelet.config.settings import Settings
 from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits
 from pykubelet.provide.cgroups import decide
-from pykubelet.provide.cgroups.model import Enforce, MemoryProtection, NodeResources, ResourceSettings
+from pykubelet.provide.cgroups.model import (
+    CgroupDriver,
+    Enforce,
+    MemoryHigh,
+    MemoryProtection,
+    NodeResources,
+    ResourceSettings,
+    resource_settings,
+)
 
 GI, MI = 1 << 30, 1 << 20
 SETTINGS = ResourceSettings()
@@ -116,7 +128,7 @@ def test_qos_groups_follow_their_pods() -> None:
     assert decide.qos_limits((), node, SETTINGS)[QOSClass.BURSTABLE].cpu_shares == 2
 
 
-TIERED = ResourceSettings(memory_protection=MemoryProtection.TIERED)
+TIERED = ResourceSettings(memory_protection=MemoryProtection.TIERED, protects_pods_softly=True)
 
 
 def test_memory_protection_of_pods_and_of_all_groups_above_them() -> None:
@@ -129,20 +141,47 @@ def test_memory_protection_of_pods_and_of_all_groups_above_them() -> None:
     assert found == [{"memory.min": "50331648"}, {"memory.low": "125829120"}, {}]
     shares = [decide.share_of(example) for example in (*guaranteed, *burstable, pod({}))]
     limits = decide.qos_limits(shares, NodeResources({"memory": 8 * GI}), TIERED)
-    assert dict(limits[QOSClass.GUARANTEED].unified) == {"memory.min": "478150656"}
+    assert dict(limits[QOSClass.GUARANTEED].unified) == {"memory.min": "478150656", "memory.low": "360710144"}
     assert dict(limits[QOSClass.BURSTABLE].unified) == {"memory.low": "360710144"}
     assert not limits[QOSClass.BEST_EFFORT].unified
+    old = replace(TIERED, protects_pods_softly=False)
+    assert dict(decide.qos_limits(shares, NodeResources({}), old)[QOSClass.GUARANTEED].unified) == {
+        "memory.min": "478150656"
+    }
 
 
-def test_memory_protection_ends_with_the_policy_none_and_is_left_alone_without_the_gate() -> None:
+@pytest.mark.parametrize("without", [MemoryProtection.NONE, MemoryProtection.OFF])
+def test_memory_protection_ends_with_the_policy_and_with_the_gate(without: MemoryProtection) -> None:
     shares = [decide.share_of(pod(both("1", "1Gi"))), decide.share_of(pod(resources({"memory": "1Gi"})))]
     node = NodeResources({"memory": 8 * GI})
-    limits = decide.qos_limits(shares, node, ResourceSettings(memory_protection=MemoryProtection.NONE))
-    assert dict(limits[QOSClass.GUARANTEED].unified) == {"memory.min": "0"}
+    limits = decide.qos_limits(shares, node, replace(TIERED, memory_protection=without))
+    assert dict(limits[QOSClass.GUARANTEED].unified) == {"memory.min": "0", "memory.low": "0"}
     assert dict(limits[QOSClass.BURSTABLE].unified) == {"memory.low": "0"}
     assert not decide.pod_cgroup_limits(pod(both("1", "1Gi")), ResourceSettings()).unified
-    off = decide.qos_limits(shares, node, ResourceSettings())
-    assert QOSClass.GUARANTEED not in off and not off[QOSClass.BURSTABLE].unified
+    v1 = decide.qos_limits(shares, node, ResourceSettings())
+    assert QOSClass.GUARANTEED not in v1 and not v1[QOSClass.BURSTABLE].unified
+
+
+def test_pods_with_memory_of_their_own_are_throttled() -> None:
+    throttled = ResourceSettings(memory_throttle=MemoryHigh(0.5, 8 * GI))
+
+    def high(requests: str, limits: str = "") -> str | None:
+        own = {"requests": {"memory": requests}, **({"limits": {"memory": limits}} if limits else {})}
+        return decide.pod_cgroup_limits(pod({}, resources=own), throttled).unified.get("memory.high")
+
+    assert high("1Gi", "3Gi") == str(2 * GI)
+    assert high("2Gi") == str(5 * GI), "up to what the node has for pods"
+    assert high("1Gi", "1Gi") is None, "nothing between request and limit"
+    assert "memory.high" not in decide.pod_cgroup_limits(pod(resources({"memory": "1Gi"})), throttled).unified
+
+
+@pytest.mark.parametrize(("release", "high"), [(Release.V1_37, True), (Release.V1_36, False)])
+def test_pods_are_throttled_from_1_37_on(release: Release, high: bool) -> None:
+    config = KubeletConfiguration(memoryThrottlingFactor=0.9)
+    gates = FeatureGates({"MemoryQoS": True}, release)
+    found = resource_settings(Settings(config, gates=gates), {"memory": GI}, CgroupDriver.CGROUPFS, cgroup_v2=True)
+    assert found.memory_throttle == (MemoryHigh(0.9, GI) if high else None)
+    assert found.protects_pods_softly is high
 
 
 def test_reserved_memory_is_protected_too() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from serve.metrics.test_golden import everything_used
 
 from pykubelet.base.kit.values import replace
@@ -49,6 +50,13 @@ def test_swap_of_the_node() -> None:
     }
     assert "swap" in of_node(used(swapping), brief=True)
     assert "swap" not in of_node(used(group()))
+
+
+@pytest.mark.parametrize("brief", [False, True])
+def test_memory_of_huge_pages_is_not_available(brief: bool) -> None:
+    memory = of_node(used(group(), huge_pages=3_000), brief=brief)["memory"]
+    assert (memory["availableBytes"], memory["workingSetBytes"], memory["usageBytes"]) == (6_600, 400, 900)
+    assert of_node(used(group(), huge_pages=9_900))["memory"]["availableBytes"] == 0
 
 
 def test_pressure_stall_information() -> None:

@@ -192,6 +192,19 @@ def size_of(pod: Pod) -> PodSize:
     return PodSize(containers=containers, whole=pod.spec.resources)
 
 
+#: The file of cgroup v2 at which the kernel throttles.
+MEMORY_HIGH = "memory.high"
+
+
+def memory_high(request: int, limit: int, for_pods: int, factor: float, page: int = 4096) -> int | None:
+    """`memory.high` by KEP-2570, in bytes, a multiple of `page`: between the request and the limit, or else the memory for pods.
+
+    None: there is nothing between them to throttle in.
+    """
+    high = int((request + ((limit or for_pods) - request) * factor) // page) * page
+    return high if high > request else None
+
+
 def with_size(pod: Pod, size: PodSize) -> Pod:
     """The pod with another size; the same object if it has that size already. Containers missing in `size` keep theirs."""
     if same_size(size_of(pod), size):

@@ -241,12 +241,14 @@ def bytes_on_disk(pod: PodUse) -> int | None:
 class NodeUse(Value):
     """The node's usage. `system`: system containers by name (`kubelet`, `runtime`, `misc`, `pods`). `booted_at`: wall seconds.
 
-    `qos_groups`: the cgroups of burstable and best-effort pods; only with `details`.
+    `qos_groups`: the cgroups of burstable and best-effort pods; only with `details`. `huge_pages`: bytes of the memory that
+    only users of huge pages can have, and so are not available (0 without the gate HugepageAwareEviction).
     """
 
     group: GroupUse
     memory_capacity: int
     booted_at: float
+    huge_pages: int = 0
     system: Mapping[str, GroupUse] = field(default_factory=dict)
     qos_groups: tuple[GroupUse, ...] = ()
     network: NetworkUse | None = None

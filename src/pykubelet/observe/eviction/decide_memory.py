@@ -31,9 +31,9 @@ def pause_s(hard: Sequence[Threshold], observations: Observations, periods: Evic
 def crossings(hard: Sequence[Threshold], measures: NodeMeasures) -> Mapping[str, int]:
     """The bytes of usage at which the first of the hard thresholds is crossed, by signal."""
     found = {}
-    for signal, memory, capacity in (
-        (MEMORY, measures.memory, measures.memory_capacity),
-        (ALLOCATABLE_MEMORY, measures.pods, measures.pods.limit if measures.pods is not None else None),
+    for signal, memory, capacity, kept in (
+        (MEMORY, measures.memory, measures.memory_capacity, measures.huge_pages),
+        (ALLOCATABLE_MEMORY, measures.pods, measures.pods.limit if measures.pods is not None else None, 0),
     ):
         limits = [
             limit_amount(threshold.limit, capacity).value()
@@ -41,7 +41,7 @@ def crossings(hard: Sequence[Threshold], measures: NodeMeasures) -> Mapping[str,
             if capacity and threshold.signal == signal
         ]
         if memory is not None and capacity is not None and limits:
-            found[signal] = capacity - max(limits) + memory.usage - memory.working_set
+            found[signal] = capacity - kept - max(limits) + memory.usage - memory.working_set
     return found
 
 

@@ -60,9 +60,10 @@ class NodeMeter:
             self._fs(places.images, at),
             self._fs(places.containers if places.containers != places.images else "", at),
         )
-        measures = processes or NodeMeasures(at)
-        if memory is not None:
-            measures = replace(measures, memory=memory.memory, memory_capacity=memory.memory_capacity, pods=memory.pods)
+        measures = memory or NodeMeasures(at)
+        if processes is not None:
+            pids, most = processes.running_pids, processes.max_pids
+            measures = replace(measures, running_pids=pids, max_pids=most, stalls=processes.stalls)
         return replace(measures, node_fs=node_fs, image_fs=image_fs, container_fs=container_fs or image_fs)
 
     async def memory(self) -> NodeMeasures | None:

@@ -82,7 +82,8 @@ class Reclaim(StrEnum):
 class NodeMeasures(Value):
     """One measurement of the node, without its pods. None: not measured. `at`: wall seconds.
 
-    `pods`: the cgroup of all pods. `stalls`: pressure stall information of the node by `memory` and `io`.
+    `pods`: the cgroup of all pods. `stalls`: pressure stall information of the node by `memory` and `io`. `huge_pages`: bytes of the
+    memory that only users of huge pages can have.
     """
 
     at: float
@@ -95,6 +96,7 @@ class NodeMeasures(Value):
     max_pids: int | None = None
     running_pids: int | None = None
     stalls: Mapping[str, PsiStats] = field(default_factory=dict)
+    huge_pages: int = 0
 
 
 class Observation(Value):

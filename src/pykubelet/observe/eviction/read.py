@@ -32,15 +32,17 @@ def read_fs(path: str, at: float) -> FileSystemUse:
 class NodeSources(Value):
     """What is measured. `memory_root`: the cgroup whose memory counts as that of the node, with `memory_capacity` bytes.
 
-    `pods_root`: the cgroup of all pods. `with_stalls`: also read pressure stall information. `with_notifiers`: use memory
-    notifications of the kernel if it supports them. `measure_fs`: measures the file system of a path, at a time in wall seconds.
-    `measure_stalls`: pressure stall information of the node, by resource.
+    `huge_pages`: bytes of it that only users of huge pages can have. `pods_root`: the cgroup of all pods. `with_stalls`: also
+    read pressure stall information. `with_notifiers`: use memory notifications of the kernel if it supports them. `measure_fs`:
+    measures the file system of a path, at a time in wall seconds. `measure_stalls`: pressure stall information of the node, by
+    resource.
     """
 
     reader: MemoryReader
     pods_root: str
     memory_capacity: int
     root_dir: str
+    huge_pages: int = 0
     memory_root: str = ROOT_GROUP
     with_stalls: bool = False
     with_notifiers: bool = False
@@ -54,6 +56,7 @@ def read_memory(sources: NodeSources, at: float) -> NodeMeasures:
         at=at,
         memory=sources.reader.memory(sources.memory_root),
         memory_capacity=sources.memory_capacity,
+        huge_pages=sources.huge_pages,
         pods=sources.reader.memory(sources.pods_root),
     )
 

@@ -55,7 +55,7 @@ def _node_memory(measures: NodeMeasures) -> Observation | None:
     memory, capacity = measures.memory, measures.memory_capacity
     if memory is None:
         return None
-    return Observation(max(0, capacity - memory.working_set), capacity, measures.at)
+    return Observation(max(0, capacity - measures.huge_pages - memory.working_set), capacity, measures.at)
 
 
 def _pods_memory(measures: NodeMeasures) -> Observation | None:

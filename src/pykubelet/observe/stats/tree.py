@@ -24,7 +24,8 @@ _CLASSES = 3
 
 
 class UsageSources(Value):
-    """What does not change between measurements. `pods_root`: the cgroup of all pods. `system`: paths by name, see `NodeUse`."""
+    """What does not change between measurements. `pods_root`: the cgroup of all pods. `system`: paths by name, and
+    `huge_pages`, see `NodeUse`."""
 
     reader: GroupReader
     pods_root: str
@@ -32,6 +33,7 @@ class UsageSources(Value):
     booted_at: float
     system: Mapping[str, str] = field(default_factory=dict)
     interface: str = "eth0"
+    huge_pages: int = 0
 
 
 def pod_of_group(name: str) -> PodUID | None:
@@ -87,6 +89,7 @@ def read_node(sources: UsageSources, at: float, *, brief: bool = False) -> NodeU
         group=group,
         memory_capacity=sources.memory_capacity,
         booted_at=sources.booted_at,
+        huge_pages=sources.huge_pages,
         system=system,
         qos_groups=tuple(found for found in classes if found is not None),
         network=read_network_use(at, default=sources.interface),

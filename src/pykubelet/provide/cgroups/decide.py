@@ -13,7 +13,10 @@ Rules:
 - The Burstable group gets CPU shares by the sum of its pods' CPU requests, the BestEffort group the minimum.
 - Memory protection (MemoryQoS with TieredReservation): the memory request is the `memory.min` of a Guaranteed pod and the
   `memory.low` of a Burstable pod. The Burstable group gets the sum for its pods as `memory.low`, and the group of all pods
-  gets the sum for both classes as `memory.min`, because the kernel protects a group no better than its parents.
+  gets the sum for both classes as `memory.min`, because the kernel protects a group no better than its parents. Without
+  it, the groups of the node have both values reset.
+- Memory throttling (MemoryQoS with memoryThrottlingFactor): a pod with memory of its own has `memory.high`; so have
+  containers, by the runtime.
 Source: KEP "Pod level resource management" (cgroups), the documentation "Reserve Compute Resources for System Daemons",
 "Pod Overhead", KEP-2837 (pod-level resources), KEP-2570 (memory QoS).
 """
@@ -26,11 +29,13 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.api.quantity import HUGE_PAGES, format_units, in_units, page_size, page_size_name
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.sizing import (
+    MEMORY_HIGH,
     MIN_SHARES,
     QOSClass,
     cpu_quota_us,
     cpu_shares,
     is_limited,
+    memory_high,
     pod_limits,
     pod_requests,
     qos_class,
@@ -100,7 +105,8 @@ def reserved_limits(
     limits = replace(group_limits(amounts, compressible=compressible), cpus=node.cpus)
     if not compressible:
         limits = replace(limits, huge_pages={page_size_name(size): 0 for size in node.page_sizes})
-    if settings.memory_protection is not MemoryProtection.OFF and limits.memory_bytes is not None:
+    protects = settings.memory_protection in (MemoryProtection.NONE, MemoryProtection.TIERED)
+    if protects and limits.memory_bytes is not None:
         limits = replace(limits, unified={MEMORY_MIN: str(limits.memory_bytes)})
     return limits
 
@@ -135,7 +141,7 @@ def qos_limits(
 ) -> dict[QOSClass, CgroupLimits]:
     """The limits of the QoS groups while pods with these shares are active.
 
-    With memory protection, GUARANTEED has the `memory.min` of the group of all pods, which contains the Guaranteed pods.
+    On cgroup v2, GUARANTEED has the memory protection of the group of all pods, which contains the Guaranteed pods.
     """
     burstable_cpu = 0
     memory = {QOSClass.GUARANTEED: 0, QOSClass.BURSTABLE: 0, QOSClass.BEST_EFFORT: 0}
@@ -154,12 +160,13 @@ def qos_limits(
         burstable = replace(burstable, memory_bytes=max(0, for_burstable))
         best_effort = replace(best_effort, memory_bytes=max(0, for_best_effort))
     found = {QOSClass.BURSTABLE: burstable, QOSClass.BEST_EFFORT: best_effort}
-    if settings.memory_protection is not MemoryProtection.OFF:
+    if settings.memory_protection is not None:
         tiered = settings.memory_protection is MemoryProtection.TIERED
         low = memory[QOSClass.BURSTABLE] if tiered else 0
         least = low + memory[QOSClass.GUARANTEED] if tiered else 0
         found[QOSClass.BURSTABLE] = replace(burstable, unified={MEMORY_LOW: str(low)})
-        found[QOSClass.GUARANTEED] = CgroupLimits(unified={MEMORY_MIN: str(least)})
+        softly = {MEMORY_LOW: str(low)} if settings.protects_pods_softly else {}
+        found[QOSClass.GUARANTEED] = CgroupLimits(unified={MEMORY_MIN: str(least), **softly})
     return found
 
 
@@ -194,7 +201,7 @@ def pod_cgroup_limits(
         memory_bytes=memory,
         pids=pids,
         huge_pages=huge,
-        unified=_protection(qos, requests.get("memory", 0), settings),
+        unified={**_protection(qos, requests.get("memory", 0), settings), **_throttle(pod, requests, limits, settings)},
     )
 
 
@@ -202,6 +209,18 @@ def _protection(qos: QOSClass, request: int, settings: ResourceSettings) -> dict
     if settings.memory_protection is not MemoryProtection.TIERED or not request:
         return {}
     return {MEMORY_MIN if qos is QOSClass.GUARANTEED else MEMORY_LOW: str(request)}
+
+
+def _throttle(
+    pod: Pod, requests: Mapping[str, int], limits: Mapping[str, int], settings: ResourceSettings
+) -> dict[str, str]:
+    """`memory.high` of a pod that has memory of its own (KEP-2837), and more of it than it requests."""
+    throttle, own = settings.memory_throttle, pod.spec.resources
+    if throttle is None or own is None or "memory" not in {**own.requests, **own.limits}:
+        return {}
+    request, limit = requests.get("memory", 0), limits.get("memory", 0)
+    high = memory_high(request, limit, throttle.for_pods, throttle.factor) if request != limit else None
+    return {MEMORY_HIGH: str(high)} if high is not None else {}
 
 
 def wider(limits: CgroupLimits, other: CgroupLimits) -> CgroupLimits:

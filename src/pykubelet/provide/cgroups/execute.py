@@ -31,6 +31,7 @@ from pykubelet.provide.cgroups.model import (
     CgroupDriver,
     CgroupError,
     Enforce,
+    MemoryProtection,
     NodeResources,
     ResourcesError,
     ResourceSettings,
@@ -254,7 +255,8 @@ class PodCgroups:
             problem = await self._try(f"cgroup:{qos}", work, aside=limits.memory_bytes is not None)
             if problem is None:
                 self._applied[qos] = limits
-                _report_protection(limits)
+                if self._settings.memory_protection is not MemoryProtection.OFF:
+                    _report_protection(limits)
             elif limits.memory_bytes is not None:
                 await self._limit_to_usage(qos, path, limits)
             self._note(qos, problem)

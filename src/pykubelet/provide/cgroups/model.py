@@ -30,12 +30,22 @@ class Enforce(StrEnum):
 
 
 class MemoryProtection(StrEnum):
-    """What MemoryQoS protects with memoryReservationPolicy (KEP-2570, cgroup v2 only): nothing, only the reservations for the
-    node's daemons, or also the pods' requests with `memory.min` and `memory.low`."""
+    """What MemoryQoS protects with memoryReservationPolicy (KEP-2570, cgroup v2 only): nothing (what it protected before is
+    reset), only the reservations for the node's daemons, or also the pods' requests with `memory.min` and `memory.low`."""
 
     OFF = "off"
     NONE = "None"
     TIERED = "TieredReservation"
+
+
+class MemoryHigh(Value):
+    """How far pods with memory of their own may grow before they are throttled: a share of what is between request and limit.
+
+    `for_pods`: bytes of the node that are not reserved, the limit of pods without one.
+    """
+
+    factor: float
+    for_pods: int
 
 
 class ResourceSettings(Value):
@@ -43,7 +53,8 @@ class ResourceSettings(Value):
 
     Amounts are by resource name: `cpu` in millicores, `pid` as a number, the others in bytes. `eviction_reserved`: what the
     hard eviction thresholds keep free (`memory`, `ephemeral-storage`), with percentages converted to amounts.
-    `pod_pids_limit`: None for no limit. `qos_reserved_memory`: percent, None when the gate is off.
+    `pod_pids_limit`: None for no limit. `qos_reserved_memory`: percent, None when the gate is off. `memory_protection`: None on
+    cgroup v1. `memory_throttle`: None if pods get no `memory.high`. `protects_pods_softly`: the group of all pods gets `memory.low` too.
     """
 
     cgroup_root: str = "/"
@@ -59,7 +70,9 @@ class ResourceSettings(Value):
     system_reserved_cgroup: str = ""
     kube_reserved_cgroup: str = ""
     qos_reserved_memory: int | None = None
-    memory_protection: MemoryProtection = MemoryProtection.OFF
+    memory_protection: MemoryProtection | None = None
+    memory_throttle: MemoryHigh | None = None
+    protects_pods_softly: bool = False
 
 
 def resource_settings(
@@ -69,7 +82,11 @@ def resource_settings(
     configured one."""
     config = settings.config
     reserved = settings.reserved
-    protects = settings.enabled("MemoryQoS") and cgroup_v2
+    has_qos, behavior = settings.enabled("MemoryQoS") and cgroup_v2, settings.behavior
+    protection = MemoryProtection(config.memoryReservationPolicy) if has_qos else MemoryProtection.OFF
+    factor = config.memoryThrottlingFactor if has_qos and behavior.throttles_more else None
+    system, kube = in_units(reserved.system), in_units(reserved.kube)
+    for_pods = max(0, capacity.get("memory", 0) - system.get("memory", 0) - kube.get("memory", 0))
     return ResourceSettings(
         cgroup_root=settings.cgroup_root,
         cgroups_per_qos=config.cgroupsPerQOS,
@@ -77,14 +94,16 @@ def resource_settings(
         cpu_cfs_quota=config.cpuCFSQuota,
         cpu_cfs_quota_period_us=settings.cpu_cfs_quota_period_us,
         pod_pids_limit=settings.pod_pids_limit,
-        system_reserved=in_units(reserved.system),
-        kube_reserved=in_units(reserved.kube),
+        system_reserved=system,
+        kube_reserved=kube,
         eviction_reserved=settings.eviction_reserved(capacity),
         enforce=frozenset(Enforce(name) for name in config.enforceNodeAllocatable),
         system_reserved_cgroup=config.systemReservedCgroup,
         kube_reserved_cgroup=config.kubeReservedCgroup,
         qos_reserved_memory=reserved.qos.get("memory"),
-        memory_protection=MemoryProtection(config.memoryReservationPolicy) if protects else MemoryProtection.OFF,
+        memory_protection=protection if cgroup_v2 else None,
+        memory_throttle=MemoryHigh(factor, for_pods) if factor is not None else None,
+        protects_pods_softly=behavior.protects_pods_softly,
     )
 
 

@@ -8,7 +8,6 @@ Reads: `Roster`, `Statuses`, `Observed`.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,11 +22,6 @@ from pykubelet.net.http.server import JSON, Answer, Request, Response, ServedCon
 from pykubelet.serve.auth.auth_filter import AuthFilter
 from pykubelet.serve.endpoints.known_pods import KnownPods
 from pykubelet.serve.endpoints.routes import Router
-
-MASK = "<masked>"
-#: In the names of headers with credentials.
-_CREDENTIAL = re.compile("auth|cookie|credential|key|password|secret|session|token", re.IGNORECASE)
-_USER_INFORMATION = re.compile(r"^([^/?#]*//)[^/?#]*@")
 
 
 class ApiHandler(Value):
@@ -78,18 +72,5 @@ def running_pods_answer(observed: Cell[Observed]) -> Response:
 
 
 def configz_answer(config: Mapping[str, Any]) -> Response:
-    """`/configz`: the configuration in use, without credentials. `config`: as JSON values."""
-    kind = {"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}
-    return Response(200, json.dumps({"kubeletconfig": {**kind, **_without_credentials(config)}}).encode(), JSON)
-
-
-def _without_credentials(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Mask the values in `staticPodURLHeader` of headers with credentials, and the user information of `staticPodURL`."""
-    shown = dict(config)
-    if headers := config.get("staticPodURLHeader"):
-        shown["staticPodURLHeader"] = {
-            name: [MASK] * len(values) if _CREDENTIAL.search(name) else values for name, values in headers.items()
-        }
-    if url := config.get("staticPodURL"):
-        shown["staticPodURL"] = _USER_INFORMATION.sub(rf"\1{MASK}@", url)
-    return shown
+    """`/configz`. `config`: the configuration in use as JSON values, without credentials."""
+    return Response(200, json.dumps({"kubeletconfig": config}).encode(), JSON)

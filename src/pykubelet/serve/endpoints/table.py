@@ -13,7 +13,7 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.version import KUBERNETES
 from pykubelet.config.settings import Settings
-from pykubelet.config.shown import shown
+from pykubelet.config.shown import shown_safely
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.log_reader import LogReader
 from pykubelet.serve.auth.access import Subresource
@@ -108,7 +108,7 @@ def _node_logs(inputs: EndpointInputs) -> EndpointHandler:
 
 
 def _configz(inputs: EndpointInputs) -> EndpointHandler:
-    answer = configz_answer(shown(inputs.settings.config))
+    answer = configz_answer(shown_safely(inputs.settings.config))
     return constant_handler(lambda: answer)
 
 

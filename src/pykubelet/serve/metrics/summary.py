@@ -53,7 +53,7 @@ def _node(use: NodeUse, name: str, agent_started: float, *, brief: bool) -> Json
         "nodeName": name,
         "systemContainers": system,
         "startTime": format_time(use.booted_at),
-        **_usage(use.group, capacity=use.memory_capacity, brief=brief),
+        **_usage(use.group, capacity=max(0, use.memory_capacity - use.huge_pages), brief=brief),
     }
     if not brief:
         document |= {
@@ -93,7 +93,7 @@ def _container(use: ContainerUse, *, brief: bool) -> Json:
 
 
 def _usage(group: GroupUse, *, capacity: int | None = None, brief: bool) -> Json:
-    """CPU, memory and swap of a cgroup. `capacity`: that of the machine, for the root cgroup."""
+    """CPU, memory and swap of a cgroup. `capacity`: that of the machine without huge pages, for the root cgroup."""
     at, memory = format_time(group.at), group.memory
     limit = memory.limit if capacity is None else capacity
     pressure = group.pressure

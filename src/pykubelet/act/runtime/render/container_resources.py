@@ -19,7 +19,16 @@ from pykubelet.base.api.core import Container, Pod, Quantity
 from pykubelet.base.api.quantity import in_units, milli_value, page_size, page_size_name, sum_container_requests, value
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import is_critical
-from pykubelet.base.model.sizing import QOSClass, cpu_quota_us, cpu_shares, pod_limits, pod_requests, qos_class
+from pykubelet.base.model.sizing import (
+    MEMORY_HIGH,
+    QOSClass,
+    cpu_quota_us,
+    cpu_shares,
+    memory_high,
+    pod_limits,
+    pod_requests,
+    qos_class,
+)
 from pykubelet.edges.cri import cri_pb2
 
 GUARANTEED_OOM_SCORE = -997
@@ -47,6 +56,8 @@ def container_resources(
     _add_swap(resources, pod, container, settings)
     if settings.cgroup_v2 and settings.memory_qos is not None:
         resources.unified.update(_memory_qos(pod, container, settings.memory_qos))
+    elif settings.cgroup_v2:
+        resources.unified[MEMORY_HIGH] = "max"  # a container may have a value from when the gate was on
     return resources
 
 
@@ -181,10 +192,8 @@ def _memory_qos(pod: Pod, container: AnyContainer, qos: MemoryQos) -> dict[str, 
         "memory.min": str(protected if is_guaranteed else 0),
         "memory.low": str(0 if is_guaranteed else protected),
     }
-    ceiling = limit or qos.for_pods
-    if qos.throttling_factor is not None and request != limit and ceiling:
-        pages = (request + (ceiling - request) * qos.throttling_factor) // qos.page_size
-        high = int(pages) * qos.page_size
-        if high > request:
-            unified["memory.high"] = str(high)
+    if qos.throttling_factor is not None and (request != limit or (qos.best_effort_too and not request)):
+        high = memory_high(request, limit, qos.for_pods, qos.throttling_factor, qos.page_size)
+        if high is not None:
+            unified[MEMORY_HIGH] = str(high)
     return unified

@@ -34,11 +34,13 @@ LIMITED_SWAP = "LimitedSwap"
 
 class MemoryQos(Value):
     """Memory QoS (KEP-2570, cgroup v2 only). `throttling_factor` None: memory.high is not written. `tiered`:
-    memoryReservationPolicy is TieredReservation. `for_pods`: bytes of memory not reserved for the node's daemons; the hard
+    memoryReservationPolicy is TieredReservation. `best_effort_too`: memory.high is written for containers without request and
+    limit. `for_pods`: bytes of memory not reserved for the node's daemons; the hard
     eviction reservation is not subtracted. `page_size`: bytes."""
 
     throttling_factor: float | None = None
     tiered: bool = False
+    best_effort_too: bool = False
     for_pods: int = 0
     page_size: int = 4096
 
@@ -91,7 +93,9 @@ def render_settings(
     reserved = settings.reserved
     kept = in_units(reserved.system).get("memory", 0) + in_units(reserved.kube).get("memory", 0)
     for_pods = max(0, node.capacity.get("memory", 0) - kept)
-    qos = MemoryQos(config.memoryThrottlingFactor, settings.has_tiered_memory, for_pods)
+    qos = MemoryQos(
+        config.memoryThrottlingFactor, settings.has_tiered_memory, settings.behavior.throttles_more, for_pods
+    )
     return RenderSettings(
         paths=settings.paths,
         node=node,
