@@ -10,10 +10,11 @@ from desired.roster.wants import make_pod
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.roster import RosterPod, pod_ref
+from pykubelet.base.model.roster import RosterPod, pod_ref, priority_bucket
 from pykubelet.base.model.sizing import PendingResize
 from pykubelet.desired.roster.admission import demand_of
 from pykubelet.desired.roster.metrics import (
+    DEFERRED_FOR,
     INFEASIBLE,
     PREEMPTIONS,
     REJECTIONS,
@@ -24,6 +25,8 @@ from pykubelet.desired.roster.metrics import (
     detail_of,
     metric_reason,
     resized_fields,
+    resource_level,
+    time_deferred_resizes,
 )
 from pykubelet.desired.roster.model import AdmissionVerdict, Entry
 
@@ -119,3 +122,52 @@ def test_preempted_pods_are_counted_by_what_was_short() -> None:
     count_preemptions({UID: before}, {UID: after})
     count_preemptions({UID: after}, {UID: after})
     assert PREEMPTIONS.value("cpu") == counted + 2
+
+
+@pytest.mark.parametrize(
+    ("after", "resolution"),
+    [
+        (lambda old, new: {UID: entry(new, new)}, "accepted"),
+        (lambda old, new: {UID: entry(old, old)}, "reverted"),
+        (lambda old, new: {}, "terminated"),
+        (lambda old, new: {UID: entry(old, new, PendingResize("Deferred", "still", 2, 100.0))}, None),
+        (lambda old, new: {UID: entry(old, new, PendingResize("Infeasible", "never", 2, 130.0))}, None),
+    ],
+)
+def test_the_time_for_which_a_resize_was_deferred(after: Any, resolution: str | None) -> None:
+    old, new = pod(requests={"cpu": "1"}), pod(2, requests={"cpu": "2"})
+    before = {UID: entry(old, new, PendingResize("Deferred", "no room", 2, 100.0))}
+    labels = [("normal", name) for name in ("accepted", "reverted", "terminated")]
+    counts = {label: DEFERRED_FOR.count(*label) for label in labels}
+    time_deferred_resizes(before, after(old, new), 145.0)
+    grown = [label[1] for label in labels if DEFERRED_FOR.count(*label) > counts[label]]
+    assert grown == ([resolution] if resolution else [])
+
+
+@pytest.mark.parametrize(
+    ("whole", "container", "level"),
+    [
+        ({}, {}, ""),
+        ({"limits": {"cpu": "1"}}, {}, "pod_level"),
+        ({}, {"requests": {"cpu": "1"}}, "container_level"),
+        ({"requests": {"cpu": "1"}}, {"requests": {"cpu": "1"}}, "pod_and_container_level"),
+    ],
+)
+def test_the_level_at_which_a_pod_has_resources(whole: dict[str, Any], container: dict[str, Any], level: str) -> None:
+    assert resource_level(make_pod("a", containers=[{"name": "c", "resources": container}], resources=whole)) == level
+
+
+@pytest.mark.parametrize(
+    ("priority", "bucket"),
+    [
+        (2_000_001_000, "system-critical"),
+        (1_999_999_999, "high"),
+        (99_999, "medium"),
+        (0, "normal"),
+        (None, "normal"),
+        (-999, "low"),
+        (-1000, "very-low"),
+    ],
+)
+def test_priorities_have_buckets(priority: int | None, bucket: str) -> None:
+    assert priority_bucket(make_pod("a", priority=priority)) == bucket

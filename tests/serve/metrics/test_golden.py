@@ -38,12 +38,14 @@ from pykubelet.base.model.usage import (
     Usage,
     VolumeUse,
 )
+from pykubelet.base.model.version import Release
 from pykubelet.edges.host.proc.self_stats import read_self
 from pykubelet.net.http.server import Request, Response
 from pykubelet.serve.endpoints.health import HEALTH_CHECKS
 from pykubelet.serve.metrics.cadvisor import MachineFacts, cadvisor_families
 from pykubelet.serve.metrics.exposition import render_metrics
 from pykubelet.serve.metrics.kubelet import MetricsInputs, kubelet_families, process_families
+from pykubelet.serve.metrics.releases import of_release
 from pykubelet.serve.metrics.resource import resource_families
 from pykubelet.serve.metrics.routes import health_metrics, probe_metrics
 
@@ -60,14 +62,17 @@ def lines_of(name: str) -> list[str]:
     return [line for line in (HERE / name).read_text().splitlines() if line and not line.startswith("#")]
 
 
-def golden() -> dict[str, dict[str, Shape]]:
+def golden(release: Release) -> dict[str, dict[str, Shape]]:
     pages: dict[str, dict[str, Shape]] = {}
-    for line in lines_of("golden.txt"):
+    for line in [*lines_of("golden.txt"), *(lines_of("golden-1.37.txt") if release is Release.V1_37 else ())]:
         if line.startswith("/"):
             page = pages.setdefault(line, {})
             continue
         name, kind, labels = line.split(" ")
-        page[name] = kind, frozenset(() if labels == "-" else labels.split(","))
+        if kind == "gone":
+            del page[name]
+        else:
+            page[name] = kind, frozenset(() if labels == "-" else labels.split(","))
     return pages
 
 
@@ -165,12 +170,14 @@ def modules() -> None:
             importlib.import_module(module.name)
 
 
-async def offered(page: str) -> Mapping[str, Shape]:
+async def offered(page: str, release: Release) -> Mapping[str, Shape]:
     machine = MachineFacts(2, 1, 1, 1 << 30, 0, "boot", "machine", "system", "6.1", "Linux")
     match page:
         case "/metrics":
             families = [*kubelet_families(reported()), *process_families(read_self())]
-            return shapes(families) | declared(REGISTRY)
+            counted = declared(REGISTRY)
+            kept = of_release([MetricFamily(name, "", "") for name in counted], release)
+            return shapes(of_release(families, release)) | {family.name: counted[family.name] for family in kept}
         case "/metrics/cadvisor":
             return shapes(cadvisor_families(everything_used(), machine))
         case "/metrics/resource":
@@ -183,10 +190,11 @@ async def offered(page: str) -> Mapping[str, Shape]:
 
 
 @pytest.mark.usefixtures("modules")
+@pytest.mark.parametrize("release", [Release.V1_36, Release.V1_37])
 @pytest.mark.parametrize("page", PAGES)
-async def test_metrics_have_the_names_types_and_labels_that_monitors_know(page: str) -> None:
-    expected, missing = golden()[page], {key.split(" ")[1] for key in gaps() if key.startswith(f"{page} ")}
-    found = {name: shape for name, shape in (await offered(page)).items() if not name.startswith(OWN)}
+async def test_metrics_have_the_names_types_and_labels_that_monitors_know(page: str, release: Release) -> None:
+    expected, missing = golden(release)[page], {key.split(" ")[1] for key in gaps() if key.startswith(f"{page} ")}
+    found = {name: shape for name, shape in (await offered(page, release)).items() if not name.startswith(OWN)}
     assert found.keys() - expected.keys() == set(), "not in golden.txt"
     assert expected.keys() - found.keys() - missing == set(), "neither here nor in gaps.txt"
     assert {name: shape for name, shape in found.items() if shape != expected[name]} == {}

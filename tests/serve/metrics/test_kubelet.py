@@ -76,7 +76,7 @@ def test_resizes_that_wait_and_that_are_under_way() -> None:
     waiting = replace(entry(POD), pending=PendingResize("Deferred", "no capacity", 2, 0.0))
     lives = Lifecycles({uid: replace(lifecycle(POD), resize=ResizeProgress(2))})
     reported = replace(REPORTED, roster=Roster({uid: waiting}), lifecycles=lives)
-    assert values(reported, "kubelet_pod_pending_resizes") == {("deferred",): 1}
+    assert values(reported, "kubelet_pod_pending_resizes") == {("normal", "deferred"): 1}
     assert values(reported, "kubelet_pod_in_progress_resizes") == {(): 1}
     assert values(REPORTED, "kubelet_pod_in_progress_resizes") == {(): 0}
 

@@ -146,6 +146,22 @@ def is_mirror(pod: Pod) -> bool:
     return CONFIG_MIRROR in pod.metadata.annotations
 
 
+#: The least priority of each bucket of `priority_bucket`, from high to low.
+_PRIORITY_BUCKETS = (
+    (SYSTEM_CRITICAL_PRIORITY, "system-critical"),
+    (100_000, "high"),
+    (1, "medium"),
+    (0, "normal"),
+    (-999, "low"),
+)
+
+
+def priority_bucket(pod: Pod) -> str:
+    """The label `priority_bucket` of metrics about resizes."""
+    priority = pod.spec.priority or 0
+    return next((name for least, name in _PRIORITY_BUCKETS if priority >= least), "very-low")
+
+
 def is_critical(pod: Pod) -> bool:
     """Whether the pod is static, a mirror pod, or has a system priority class: the node keeps it as long as it can."""
     return is_static(pod) or is_mirror(pod) or (pod.spec.priority or 0) >= SYSTEM_CRITICAL_PRIORITY

@@ -32,7 +32,13 @@ from pykubelet.base.model.roster import NameHolder, Roster, SourceChanged, pod_r
 from pykubelet.desired.roster.decide import reject_at_limit, settle
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.merge import apply_quarantine, apply_source, roster_of
-from pykubelet.desired.roster.metrics import count_preemptions, count_rejection, count_resizes
+from pykubelet.desired.roster.metrics import (
+    count_admission,
+    count_preemptions,
+    count_rejection,
+    count_resizes,
+    time_deferred_resizes,
+)
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, AdmissionVerdict, RosterState
 from pykubelet.desired.roster.readmission import free_at, readmit
 from pykubelet.desired.roster.resize import settle_sizes
@@ -159,6 +165,8 @@ class RosterLoop:
             if more:
                 count_resizes(state.entries, entries)
             state = replace(state, entries=entries, counted=counted)
+        if self._state.may_resize:
+            time_deferred_resizes(self._state.entries, state.entries, wall)
         self._state = state
         awaited = self._cells_awaited(state)
         if awaited:
@@ -205,6 +213,8 @@ def _log_change(before: Roster, now: Roster) -> None:
         old, item = before.pods.get(uid), now.pods.get(uid)
         if old is None and item is not None:
             log.info("pod is desired", pod=pod_ref(item.pod), uid=uid, source=item.source)
+            if item.rejection is None:
+                count_admission(item.pod)
         if old is not None and item is None:
             log.debug("pod is no longer desired", pod=pod_ref(old.pod), uid=uid)
         if item is not None and item.rejection is not None and (old is None or old.rejection is None):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.metrics import Counter
+from pykubelet.base.kit.metrics import Counter, Histogram
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.reasons import (
     APP_ARMOR,
@@ -15,6 +15,7 @@ from pykubelet.base.model.reasons import (
     POD_OS_NOT_SUPPORTED,
     POD_OS_SELECTOR_MISMATCH,
     PREEMPTING,
+    RESIZE_DEFERRED,
     RESIZE_INFEASIBLE,
     SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED,
     SYSCTL_FORBIDDEN,
@@ -22,7 +23,8 @@ from pykubelet.base.model.reasons import (
     UNEXPECTED_ADMISSION_ERROR,
     VOLUME_ATTACHMENT_LIMIT_EXCEEDED,
 )
-from pykubelet.base.model.sizing import Amounts, size_of
+from pykubelet.base.model.roster import priority_bucket
+from pykubelet.base.model.sizing import Amounts, qos_class, same_size, size_of
 from pykubelet.desired.roster.model import AdmissionVerdict, Entry
 
 REJECTIONS = Counter(
@@ -39,6 +41,17 @@ RESIZES = Counter(
     " separately. The 'requirement' label refers to 'memory' or 'limits'; the 'operation' label can be one of 'add',"
     " 'remove', 'increase' or 'decrease'.",
     ("resource", "requirement", "operation"),
+)
+DEFERRED_FOR = Histogram(
+    "kubelet_pod_deferred_resize_duration_seconds",
+    "How long resizes of pods were deferred, by how that ended.",
+    ("priority_bucket", "resolution"),
+    (5, 10, 15, 20, 30, 45, 60, 90, 120, 150, 180, 300, 600, 1200, 1800, 3600),
+)
+SIZED = Counter(
+    "kubelet_pod_level_resources_admission_total",
+    "Number of admitted pods by the level at which they have resources.",
+    ("config_mode", "qos_class"),
 )
 INFEASIBLE = Counter(
     "kubelet_pod_infeasible_resizes_total",
@@ -115,6 +128,40 @@ def count_resizes(before: Mapping[PodUID, Entry], now: Mapping[PodUID, Entry]) -
         pending = entry.item.pending
         if pending is not None and pending != reported and pending.reason == RESIZE_INFEASIBLE:
             INFEASIBLE.inc(detail_of(pending.message))
+
+
+def time_deferred_resizes(before: Mapping[PodUID, Entry], now: Mapping[PodUID, Entry], wall: float) -> None:
+    """Observe how long each resize was deferred that is deferred no more: it was accepted or taken back, or the pod is gone."""
+    for uid, old in before.items():
+        entry, pending = now.get(uid), old.item.pending
+        if entry is old or pending is None or pending.reason != RESIZE_DEFERRED:
+            continue
+        if entry is not None and entry.item.pending is not None:
+            continue
+        is_same = entry is not None and same_size(size_of(entry.item.pod), size_of(old.item.pod))
+        resolution = "terminated" if entry is None else "reverted" if is_same else "accepted"
+        DEFERRED_FOR.observe(max(0.0, wall - pending.since), priority_bucket(old.item.pod), resolution)
+
+
+def count_admission(pod: Pod) -> None:
+    """Count an admitted pod by the level at which it has resources, and its QoS class."""
+    SIZED.inc(resource_level(pod), qos_class(pod).value)
+
+
+def resource_level(pod: Pod) -> str:
+    """The label `config_mode`: the level of the pod's requests and limits. Pure."""
+    whole = pod.spec.resources
+    of_pod = whole is not None and bool(whole.requests or whole.limits)
+    of_containers = any(
+        c.resources is not None and bool(c.resources.requests or c.resources.limits)
+        for c in (*pod.spec.containers, *pod.spec.initContainers)
+    )
+    return {
+        (True, True): "pod_and_container_level",
+        (True, False): "pod_level",
+        (False, True): "container_level",
+        (False, False): "",
+    }[of_pod, of_containers]
 
 
 def detail_of(message: str) -> str:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 
 from pykubelet.base.kit.metrics import Labels, MetricFamily
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.version import CURRENT, Release
+from pykubelet.serve.metrics.releases import is_beta
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 #: Whole numbers below this are written without a fraction and exactly.
@@ -123,7 +125,9 @@ _LEVELS = {
 _WITHOUT = ("process_", "pykubelet_")
 
 
-def with_stability(families: Iterable[MetricFamily], *, without: tuple[str, ...] = _WITHOUT) -> Iterator[MetricFamily]:
+def with_stability(
+    families: Iterable[MetricFamily], release: Release = CURRENT, *, without: tuple[str, ...] = _WITHOUT
+) -> Iterator[MetricFamily]:
     """The families with their levels in their help texts. A metric that is in none of the lists is an alpha metric.
 
     `without`: prefixes of metrics without a level.
@@ -132,4 +136,5 @@ def with_stability(families: Iterable[MetricFamily], *, without: tuple[str, ...]
         if family.name.startswith(without):
             yield family
         else:
-            yield replace(family, help=f"[{_LEVELS.get(family.name, 'ALPHA')}] {family.help}")
+            level = "BETA" if is_beta(family.name, release) else _LEVELS.get(family.name, "ALPHA")
+            yield replace(family, help=f"[{level}] {family.help}")

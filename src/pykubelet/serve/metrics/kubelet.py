@@ -17,9 +17,10 @@ from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import Observed, ObservedState
 from pykubelet.base.model.plugins import Plugins
-from pykubelet.base.model.roster import Roster, is_static
+from pykubelet.base.model.roster import Roster, is_static, priority_bucket
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.usage import FileSystemUse, Usage
+from pykubelet.base.model.version import CURRENT, Release
 from pykubelet.edges.host.proc.self_stats import SelfStats
 
 _STATES = {
@@ -42,7 +43,7 @@ class MetricsInputs(Value):
     """The values of the cells at the time of the scrape. `gates`: by name, whether a gate is on, and its stage.
 
     `now`: wall seconds. `volume_plugins`: the plugin's name by volume kind; kinds without an entry are not counted. `build`:
-    further labels of `kubernetes_build_info`; what is not known is empty.
+    further labels of `kubernetes_build_info`; what is not known is empty. `release`: of which Kubernetes the metrics are.
     """
 
     roster: Roster
@@ -61,6 +62,7 @@ class MetricsInputs(Value):
     plugins: Plugins = Plugins()
     claims: Claims = Claims()
     build: Mapping[str, str] = field(default_factory=dict)
+    release: Release = CURRENT
 
 
 def kubelet_families(inputs: MetricsInputs) -> Iterator[MetricFamily]:
@@ -222,11 +224,15 @@ def _working(lifecycle: PodLifecycle, *, is_desired: bool) -> tuple[str, str]:
 
 
 def _resizes(inputs: MetricsInputs) -> Iterator[MetricFamily]:
-    waiting = Counter(e.pending.reason.lower() for e in inputs.roster.pods.values() if e.pending is not None)
+    waiting = Counter(
+        (("priority_bucket", priority_bucket(e.pod)), ("reason", e.pending.reason.lower()))
+        for e in inputs.roster.pods.values()
+        if e.pending is not None
+    )
     yield _gauge(
         "kubelet_pod_pending_resizes",
         "Number of pending resizes for pods.",
-        [MetricSample(number, (("reason", reason),)) for reason, number in sorted(waiting.items())],
+        [MetricSample(number, labels) for labels, number in sorted(waiting.items())],
     )
     under_way = sum(1 for life in inputs.lifecycles.pods.values() if life.resize is not None)
     yield _gauge(

@@ -22,6 +22,7 @@ from pykubelet.serve.endpoints.health import HEALTH_CHECKS, Check
 from pykubelet.serve.metrics.cadvisor import MachineFacts, cadvisor_families
 from pykubelet.serve.metrics.exposition import CONTENT_TYPE, render_metrics, with_stability
 from pykubelet.serve.metrics.kubelet import MetricsInputs, kubelet_families, process_families, process_start
+from pykubelet.serve.metrics.releases import of_release
 from pykubelet.serve.metrics.resource import resource_families
 from pykubelet.serve.metrics.summary import render_summary
 
@@ -115,7 +116,7 @@ def agent_metrics(inputs: Callable[[], MetricsInputs], usage: StatsRoutes) -> En
             usage.keep_fresh()
         families = [*REGISTRY.families(), *kubelet_families(now), *process_families(read_self())]
         families.sort(key=lambda family: family.name)
-        return _page(with_stability(families))
+        return _page(with_stability(of_release(families, now.release), now.release))
 
     return handle
 
