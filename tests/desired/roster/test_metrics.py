@@ -136,7 +136,7 @@ def test_preempted_pods_are_counted_by_what_was_short() -> None:
 )
 def test_the_time_for_which_a_resize_was_deferred(after: Any, resolution: str | None) -> None:
     old, new = pod(requests={"cpu": "1"}), pod(2, requests={"cpu": "2"})
-    before = {UID: entry(old, new, PendingResize("Deferred", "no room", 2, 100.0))}
+    before = {UID: entry(old, new, PendingResize("Deferred", "no capacity", 2, 100.0))}
     labels = [("normal", name) for name in ("accepted", "reverted", "terminated")]
     counts = {label: DEFERRED_FOR.count(*label) for label in labels}
     time_deferred_resizes(before, after(old, new), 145.0)
