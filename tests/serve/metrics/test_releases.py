@@ -16,7 +16,7 @@ def test_each_release_has_its_metrics() -> None:
         family("kubelet_volume_stats_health_status_abnormal"),
         family("kubelet_running_pods"),
     ]
-    names = {release: [one.name for one in of_release(all_of_them, release)] for release in Release}
+    names = {release: [metric.name for metric in of_release(all_of_them, release)] for release in Release}
     assert names[Release.V1_36] == ["kubelet_volume_stats_health_status_abnormal", "kubelet_running_pods"]
     assert names[Release.V1_37] == names[Release.V1_38] == ["kubelet_pod_requests_total", "kubelet_running_pods"]
 
