@@ -17,7 +17,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersion
-from pykubelet.edges.host.cgroups.cgroups import Cgroups, Units
+from pykubelet.edges.host.cgroups.cgroups import Cgroups, LimitedUnits
 from pykubelet.edges.host.fs import beneath
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import read_text
@@ -39,15 +39,11 @@ _ENDED = "ZX"
 class ContainerScopes:
     """The scopes of containers where Docker Engine uses systemd, which otherwise restores its own values when it is reloaded.
 
-    A cgroup that is no scope has no unit. The client of D-Bus is imported with the first scope.
+    Docker makes and removes them. A cgroup that is no scope has no unit. The client of D-Bus is imported with the first scope.
     """
 
-    def __init__(self, units: Units | None = None) -> None:
+    def __init__(self, units: LimitedUnits | None = None) -> None:
         self._units = units
-
-    def create(self, path: str, limits: CgroupLimits, version: CgroupVersion) -> None:
-        """Docker makes them."""
-        raise NotImplementedError(path)
 
     def update(self, path: str, limits: CgroupLimits, version: CgroupVersion) -> None:
         """Set the properties of a scope."""
@@ -58,16 +54,15 @@ class ContainerScopes:
                 self._units = SliceUnits(Systemd())
             self._units.update(path, limits, version)
 
-    def remove(self, path: str) -> None:
-        """Docker removes them."""
-        raise NotImplementedError(path)
-
 
 class ContainerLimits:
     """Writes `unified` and huge page limits. `folder`: of what updates have changed; it is made when it is needed."""
 
-    def __init__(self, cgroups: Cgroups, host: HostWork, folder: str, proc: str = "/proc") -> None:
+    def __init__(
+        self, cgroups: Cgroups, scopes: LimitedUnits, host: HostWork, folder: str, proc: str = "/proc"
+    ) -> None:
         self._cgroups = cgroups
+        self._scopes = scopes
         self._host = host
         self._folder = Beneath(folder, "")
         self._proc = proc
@@ -148,7 +143,9 @@ class ContainerLimits:
         if limits == _NONE:
             return
         try:
-            self._cgroups.update(self._group(container_id, pid), limits)
+            group = self._group(container_id, pid)
+            self._scopes.update(group, limits, self._cgroups.version)
+            self._cgroups.update(group, limits)
         except HostError:
             process = process_state(pid, self._proc)
             if process is not None and process.state not in _ENDED:

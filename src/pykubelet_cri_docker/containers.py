@@ -92,14 +92,14 @@ class Containers:
 
     async def stop(self, container_id: str, grace_s: int) -> None:
         """Stop a container. Idempotent."""
-        if (found := await self._engine.find(container_id, labels.OF_CONTAINER)) is None:
+        if (found := await self._engine.find(container_id, labels.OF_CONTAINER, labels.NAMES)) is None:
             return
         await self._engine.stop(found.id, max(0, grace_s))
         await self._logs.finish(found.id)
 
     async def remove(self, container_id: str) -> None:
         """Remove a container; kill it first if it runs. Idempotent."""
-        if (found := await self._engine.find(container_id, labels.OF_CONTAINER)) is None:
+        if (found := await self._engine.find(container_id, labels.OF_CONTAINER, labels.NAMES)) is None:
             return
         await self._engine.remove(found.id)
         await self._logs.forget(found.id)
@@ -107,12 +107,14 @@ class Containers:
 
     async def remove_all(self, sandbox_id: str) -> None:
         """Remove the containers of a sandbox."""
-        for container in await self._engine.list_containers([labels.OF_CONTAINER, f"{labels.SANDBOX_ID}={sandbox_id}"]):
+        for container in await self._engine.list_containers(
+            [labels.OF_CONTAINER, f"{labels.SANDBOX_ID}={sandbox_id}"], labels.NAMES
+        ):
             await self.remove(container.id)
 
     async def inspect(self, container_id: str) -> docker.DockerContainer:
         """A container. Not found if there is none, or if it is none of ours."""
-        if (found := await self._engine.find(container_id, labels.OF_CONTAINER)) is None:
+        if (found := await self._engine.find(container_id, labels.OF_CONTAINER, labels.NAMES)) is None:
             raise EngineError(404, f"No such container: {container_id}")
         return found
 
@@ -140,7 +142,7 @@ class Containers:
         ]
         if wanted.pod_sandbox_id:
             own.append(f"{labels.SANDBOX_ID}={wanted.pod_sandbox_id}")
-        shown = (views.show_container(found) for found in await self._engine.list_containers(own))
+        shown = (views.show_container(found) for found in await self._engine.list_containers(own, labels.NAMES))
         states = (wanted.state.state,) if wanted.HasField("state") else tuple(pb.ContainerState.values())
         return [item for item in shown if item.state in states and item.id.startswith(wanted.id)]
 
@@ -161,7 +163,7 @@ class Containers:
     async def resume(self) -> None:
         """Go on with all containers after a start of this program, and forget what is kept of those that are gone."""
         stored = {*await self._logs.stored()}  # before the containers: later ones are not gone
-        found = await self._engine.list_containers([labels.OF_CONTAINER])
+        found = await self._engine.list_containers([labels.OF_CONTAINER], labels.NAMES)
         for container in found:
             if container.state != "created":
                 await self._resume(container.id)

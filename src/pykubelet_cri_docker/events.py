@@ -16,7 +16,7 @@ from pykubelet.net.grpc.status import RpcError
 from pykubelet_cri_docker import labels
 from pykubelet_cri_docker.containers import Containers
 from pykubelet_cri_docker.engine import messages as docker
-from pykubelet_cri_docker.engine.client import Engine
+from pykubelet_cri_docker.engine.client import Engine, begins_with
 from pykubelet_cri_docker.engine.transport import EngineError
 from pykubelet_cri_docker.sandboxes import PodSandboxes
 
@@ -30,7 +30,7 @@ _TYPES = {
     "remove": pb.CONTAINER_DELETED_EVENT,  # Podman's word
 }
 #: Podman shows `die`, but its filter knows only `died`.
-_FILTERS = {"type": ["container"], "event": [*_TYPES, "died"]}
+_FILTERS = {"type": ["container"], "event": [*_TYPES, "died"], "label": [labels.TYPE]}
 
 
 class ContainerEvents:
@@ -63,7 +63,8 @@ class ContainerEvents:
         """An event in the form of the CRI; None if the container is none of ours."""
         own = event.actor.attributes or {}
         kind, kind_of_event = own.get(labels.TYPE), _TYPES.get(event.action)
-        if kind not in (*labels.ContainerKind,) or kind_of_event is None:
+        is_own = kind in (*labels.ContainerKind,) and begins_with(own.get("name", ""), labels.NAMES)
+        if not is_own or kind_of_event is None:
             return None
         sandbox_id = event.actor.id if kind == labels.ContainerKind.SANDBOX else own.get(labels.SANDBOX_ID, "")
         shown = pb.ContainerEventResponse(

@@ -27,6 +27,9 @@ CONFIG = "io.kubernetes.cri-docker.config"
 RUNTIME_HANDLER = "io.kubernetes.cri-docker.runtime-handler"
 LOG_PATH = "io.kubernetes.container.logpath"
 PREFIX = "k8s"
+#: What the names of all that this program has made begin with. A container has the labels of its image too, for example of one that was
+#: committed from a container of a pod, but an image cannot choose the name.
+NAMES = f"{PREFIX}_"
 SANDBOX_NAME = "POD"
 
 

@@ -162,7 +162,7 @@ class PodSandboxes:
 
     async def ids(self) -> Collection[str]:
         """The sandboxes that there are, whether they run or not."""
-        found = await self._engine.list_containers([labels.OF_SANDBOX])
+        found = await self._engine.list_containers([labels.OF_SANDBOX], labels.NAMES)
         return {sandbox.id for sandbox in found}
 
     async def list(self, wanted: pb.PodSandboxFilter) -> list[pb.PodSandbox]:
@@ -176,16 +176,22 @@ class PodSandboxes:
         return [item for item in shown if item.state in states and item.id.startswith(wanted.id)]
 
     async def _find(self, sandbox_id: str) -> docker.DockerContainer | None:
-        return None if sandbox_id in self._abandoned else await self._engine.find(sandbox_id, labels.OF_SANDBOX)
+        return (
+            None
+            if sandbox_id in self._abandoned
+            else await self._engine.find(sandbox_id, labels.OF_SANDBOX, labels.NAMES)
+        )
 
     async def _list(self, selectors: builtins.list[str]) -> builtins.list[docker.ContainerSummary]:
         """The sandboxes that are complete, as far as this program knows."""
         making = {f"/{name}" for name in self._making}
-        found = await self._engine.list_containers([labels.OF_SANDBOX, *selectors])
+        found = await self._engine.list_containers([labels.OF_SANDBOX, *selectors], labels.NAMES)
         return [each for each in found if each.id not in self._abandoned and making.isdisjoint(each.names or ())]
 
     async def _inside(self, sandbox_id: str) -> builtins.list[docker.ContainerSummary]:
-        return await self._engine.list_containers([labels.OF_CONTAINER, f"{labels.SANDBOX_ID}={sandbox_id}"])
+        return await self._engine.list_containers(
+            [labels.OF_CONTAINER, f"{labels.SANDBOX_ID}={sandbox_id}"], labels.NAMES
+        )
 
     async def _is_complete(self, found: docker.DockerContainer) -> bool:
         """Whether a sandbox that runs has its network."""
@@ -219,7 +225,7 @@ class PodSandboxes:
             self._engine.lost.set()
 
     async def _remove_incomplete(self, sandbox_id: str) -> None:
-        found = await self._engine.find(sandbox_id, labels.OF_SANDBOX)
+        found = await self._engine.find(sandbox_id, labels.OF_SANDBOX, labels.NAMES)
         is_left = sandbox_id in self._abandoned
         if found is not None and not is_left:
             is_left = not await self._is_complete(found) and not await self._inside(found.id)

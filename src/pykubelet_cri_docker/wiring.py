@@ -106,7 +106,7 @@ def build(options: Options) -> Program:
     settings = SandboxSettings(options.pause_image, LOWEST if least is None else least)
     logs = LogWriters(f"{options.state_dir}/logs", SingleFlight("logs"))
     sandboxes = PodSandboxes(engine, networks, host, settings)
-    limits = ContainerLimits(detect_cgroups(units=ContainerScopes()), host, f"{options.state_dir}/limits")
+    limits = ContainerLimits(detect_cgroups(), ContainerScopes(), host, f"{options.state_dir}/limits")
     devices = SpecFolders(options.cdi_spec_dirs.split(","))
     containers = Containers(engine, sandboxes, logs, limits, devices, host)
     images = Images(engine, options.pause_image)

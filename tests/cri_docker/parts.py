@@ -7,7 +7,7 @@ from pathlib import Path
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.edges.host.cgroups.cgroups_v2 import CgroupsV2
 from pykubelet_cri_docker.cdi.spec_folders import SpecFolders
-from pykubelet_cri_docker.container_limits import ContainerLimits
+from pykubelet_cri_docker.container_limits import ContainerLimits, ContainerScopes
 from pykubelet_cri_docker.containers import Containers
 from pykubelet_cri_docker.engine.client import Engine
 from pykubelet_cri_docker.host_work import HostWork
@@ -37,5 +37,5 @@ def make_containers(
 ) -> Containers:
     """Containers that keep what they keep below `top`."""
     host = HostWork()
-    own = limits or ContainerLimits(CgroupsV2(str(top)), host, str(top / "limits"))
+    own = limits or ContainerLimits(CgroupsV2(str(top)), ContainerScopes(), host, str(top / "limits"))
     return Containers(engine, make_sandboxes(engine, top), logs or make_logs(top), own, SpecFolders([]), host)

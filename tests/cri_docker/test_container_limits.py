@@ -44,7 +44,9 @@ class Machine:
 
     def limits(self) -> ContainerLimits:
         cgroups = CgroupsV2(str(self.root / "fs"))
-        return ContainerLimits(cgroups, HostWork(), str(self.root / "state/limits"), str(self.root / "proc"))
+        return ContainerLimits(
+            cgroups, ContainerScopes(), HostWork(), str(self.root / "state/limits"), str(self.root / "proc")
+        )
 
     def read(self, name: str) -> str:
         return (self.group / name).read_text()
@@ -55,7 +57,13 @@ def container(status: str, pid: int, resources: pb.LinuxContainerResources) -> b
     state = {"Status": status, "Pid": pid}
     return ok(
         msgspec.json.encode(
-            {"Id": "c1", "State": state, "Config": {"Labels": labels.container_labels(config, "s1", "")}}
+            {
+                "Id": "c1",
+                "Name": "/k8s_c1",
+                "Names": ["/k8s_c1"],
+                "State": state,
+                "Config": {"Labels": labels.container_labels(config, "s1", "")},
+            }
         )
     )
 
@@ -201,7 +209,13 @@ async def test_an_update_before_the_start_holds_for_the_start(machine: Machine) 
 
 async def test_the_program_goes_on_with_limits_after_it_was_killed(machine: Machine) -> None:
     limited = container("running", PID, resources(memory_high="1"))
-    listed = {"Id": "c1", "State": "running", "Labels": {labels.TYPE: "container"}}
+    listed = {
+        "Id": "c1",
+        "Name": "/k8s_c1",
+        "Names": ["/k8s_c1"],
+        "State": "running",
+        "Labels": {labels.TYPE: "container"},
+    }
     docker = Docker({"/c1/json": limited, "/containers/json": ok(msgspec.json.encode([listed]))})
     kept = machine.root / "state/limits"
     kept.mkdir(parents=True)
@@ -213,11 +227,10 @@ async def test_the_program_goes_on_with_limits_after_it_was_killed(machine: Mach
         assert [path.name for path in kept.iterdir()] == ["c1"]
 
 
-class Recorder(ContainerScopes):
+class Recorder:
     """Records the properties that a scope gets."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.set: list[tuple[str, object]] = []
 
     def update(self, path: str, limits: CgroupLimits, version: CgroupVersion) -> None:

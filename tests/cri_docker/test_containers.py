@@ -25,7 +25,9 @@ pytestmark = pytest.mark.virtual_time
 async def created(top: Path, log_path: Path) -> AsyncIterator[tuple[Docker, Containers]]:
     """The container c1, which was created and has its log at `log_path`."""
     own = {labels.TYPE: "container", labels.LOG_PATH: str(log_path)}
-    found = msgspec.json.encode({"Id": "c1", "State": {"Status": "created"}, "Config": {"Labels": own}})
+    found = msgspec.json.encode(
+        {"Id": "c1", "Name": "/k8s_c1", "Names": ["/k8s_c1"], "State": {"Status": "created"}, "Config": {"Labels": own}}
+    )
     async with serving(top, {"/containers/c1/json": ok(found)}) as (made, engine):
         yield made, make_containers(engine, top)
 

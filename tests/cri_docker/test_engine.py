@@ -218,8 +218,8 @@ async def test_lines_come_whole_and_have_a_bound() -> None:
             yield part
 
     assert [line async for line in lines_of(parts(b"a", b"b\nc\n\nd", b""))] == [b"ab", b"c", b"d"]
-    with pytest.raises(EngineError, match="a line of more than"):
-        _ = [line async for line in lines_of(parts(*[b"x" * 65536] * (MAX_LINE // 65536 + 1)))]
+    long = [b"x" * 65536] * (MAX_LINE // 65536 + 2)
+    assert [line async for line in lines_of(parts(b"a\n", *long, b"x\nb\n", b"c"))] == [b"a", b"b", b"c"]
 
 
 def test_stdout_and_stderr_are_separated_however_it_is_cut() -> None:

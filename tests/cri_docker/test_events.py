@@ -22,7 +22,10 @@ def line(action: str, number: int, **own: str) -> bytes:
     event = {
         "Type": "container",
         "Action": action,
-        "Actor": {"ID": "c1", "Attributes": {labels.TYPE: "container", labels.SANDBOX_ID: "s1", **own}},
+        "Actor": {
+            "ID": "c1",
+            "Attributes": {"name": "k8s_c1", labels.TYPE: "container", labels.SANDBOX_ID: "s1", **own},
+        },
         "timeNano": LATER + number,
     }
     return msgspec.json.encode(event) + b"\n"
@@ -32,16 +35,38 @@ async def test_events_have_the_statuses_of_their_pod_and_none_is_lost_or_repeate
     config = pb.PodSandboxConfig(metadata=pb.PodSandboxMetadata(name="web", namespace="shop", uid="u", attempt=0))
     of_container = {labels.TYPE: "container", labels.SANDBOX_ID: "s1"}
     of_sandbox = msgspec.json.encode(
-        {"Id": "s1", "State": {"Status": "running"}, "Config": {"Labels": labels.sandbox_labels(config)}}
+        {
+            "Id": "s1",
+            "Name": "/k8s_POD_s1",
+            "State": {"Status": "running"},
+            "Config": {"Labels": labels.sandbox_labels(config)},
+        }
     )
     exited = {"Status": "exited", "ExitCode": 3, "FinishedAt": "2026-11-29T08:00:00.5Z"}
     answers = {
-        "/events": ok(line("start", 1) + line("die", 2, **{labels.TYPE: "other"}) + line("exec_create: x", 3)),
+        "/events": ok(
+            line("start", 1)
+            + line("die", 2, **{labels.TYPE: "other"})
+            + line("die", 2, name="happy")
+            + line("exec_create: x", 3)
+        ),
         "/containers/s1/json": ok(of_sandbox),
         "/containers/c1/json": ok(
-            msgspec.json.encode({"Id": "c1", "State": exited, "Config": {"Labels": of_container}})
+            msgspec.json.encode(
+                {
+                    "Id": "c1",
+                    "Name": "/k8s_c1",
+                    "Names": ["/k8s_c1"],
+                    "State": exited,
+                    "Config": {"Labels": of_container},
+                }
+            )
         ),
-        "/containers/json": ok(msgspec.json.encode([{"Id": "c1", "State": "exited", "Labels": of_container}])),
+        "/containers/json": ok(
+            msgspec.json.encode(
+                [{"Id": "c1", "Name": "/k8s_c1", "Names": ["/k8s_c1"], "State": "exited", "Labels": of_container}]
+            )
+        ),
     }
     async with serving(tmp_path, answers) as (made, engine):
         sandboxes, containers = make_sandboxes(engine, tmp_path), make_containers(engine, tmp_path)

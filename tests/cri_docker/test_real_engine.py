@@ -22,6 +22,9 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.mounts import mounts_below
+from pykubelet_cri_docker import labels
+from pykubelet_cri_docker.engine import messages as engine_messages
+from pykubelet_cri_docker.engine.client import Engine
 
 pytestmark = pytest.mark.integration
 MIB = 1 << 20
@@ -96,6 +99,32 @@ async def test_a_sandbox_that_was_killed_leaves_no_rules(runtime: Runtime, docke
 
 def nat_rules() -> str:
     return subprocess.run(["iptables-save", "-t", "nat"], check=True, capture_output=True, text=True).stdout
+
+
+async def test_a_container_whose_image_has_the_labels_of_a_pods_is_not_touched(
+    runtime: Runtime, docker_testbed: Testbed
+) -> None:
+    """Docker gives a container the labels of its image, and an image that is made from a container has those."""
+    _, container = await runtime.run("sleep 1000")
+    status, made = await asyncio.to_thread(docker.call, docker_testbed, "POST", f"/v1.41/commit?container={container}")
+    assert status == 201
+    engine, image = Engine(str(docker.engine_socket(docker_testbed))), json.loads(made)["Id"]
+    host = engine_messages.HostConfig(network_mode="none", log_config=engine_messages.LogConfig("none"))
+    other = await engine.create("of_a_person", engine_messages.NewContainer(image=image, host_config=host))
+    try:
+        await engine.start(other)
+        assert await engine.find(other, labels.OF_CONTAINER) is not None, "it has the labels"
+        assert [each.id for each in await runtime.client.list_containers()] == [container]
+        await runtime.client.stop_container(other, 0)
+        await runtime.client.remove_container(other)
+        with pytest.raises(CriError, match="No such container"):
+            await runtime.client.container_status(other)
+        assert (await engine.inspect(other)).state.status == "running"
+    finally:
+        await engine.remove(other)
+        await runtime.clear()
+        await engine.remove_image(image)
+        engine.close()
 
 
 async def test_the_daemons_own_socket_is_answered_with_the_program_to_start(docker_testbed: Testbed) -> None:

@@ -33,7 +33,11 @@ def on_host() -> pb.PodSandboxConfig:
 
 def inspected(config: pb.PodSandboxConfig, status: str = "running") -> bytes:
     own = render_sandbox(config, "pause", RenderFacts()).labels
-    return ok(msgspec.json.encode({"Id": "s1", "State": {"Status": status, "Pid": 7}, "Config": {"Labels": own}}))
+    return ok(
+        msgspec.json.encode(
+            {"Id": "s1", "Name": "/k8s_POD_s1", "State": {"Status": status, "Pid": 7}, "Config": {"Labels": own}}
+        )
+    )
 
 
 def listed(name: str = NAME, status: str = "running") -> bytes:
@@ -90,7 +94,7 @@ async def test_a_sandbox_whose_start_hangs_is_not_shown_and_is_removed_later(tmp
         (on_host(), "created", b"[]", True),
         (on_host(), "running", b"[]", False),
         (CONFIG, "exited", b"[]", False),
-        (CONFIG, "running", b'[{"Id":"c1"}]', False),
+        (CONFIG, "running", b'[{"Id":"c1","Names":["/k8s_c1"]}]', False),
     ],
     ids=["no network", "not started", "host, not started", "host", "ended", "with a container"],
 )
@@ -116,7 +120,7 @@ async def test_a_sandbox_that_is_being_stopped_is_not_ready(tmp_path: Path) -> N
     """Otherwise a client that sees its containers end would start them again in it."""
     answers = {
         "/s1/json": inspected(on_host()),
-        **listings(listed(), ok(b'[{"Id":"c1","State":"running"}]')),
+        **listings(listed(), ok(b'[{"Id":"c1","Names":["/k8s_c1"],"State":"running"}]')),
         "/c1/stop": HANGS,
     }
     async with serving(tmp_path, answers) as (_, engine):
@@ -156,7 +160,12 @@ async def test_the_log_has_why_a_sandbox_is_removed_later(
     config = pb.PodSandboxConfig(metadata=pb.PodSandboxMetadata(name="p", namespace="n", uid="u"))
     config.linux.security_context.namespace_options.network = pb.NODE
     found = msgspec.json.encode(
-        {"Id": "s1", "State": {"Status": "created"}, "Config": {"Labels": labels.sandbox_labels(config)}}
+        {
+            "Id": "s1",
+            "Name": "/k8s_POD_s1",
+            "State": {"Status": "created"},
+            "Config": {"Labels": labels.sandbox_labels(config)},
+        }
     )
     answers: dict[str, bytes | list[bytes]] = {
         "/containers/create": ok(b'{"Id":"s1"}', "201 Created"),

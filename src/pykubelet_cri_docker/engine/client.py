@@ -8,24 +8,38 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
 
+from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.text import parse_decimal
 from pykubelet_cri_docker.engine import messages as docker
-from pykubelet_cri_docker.engine.transport import UNREACHABLE, EngineError, RawStream, Transport, target_of
+from pykubelet_cri_docker.engine.lists import MAX_ITEM, ArrayItems
+from pykubelet_cri_docker.engine.transport import (
+    UNREACHABLE,
+    AnswerTooLong,
+    EngineError,
+    RawStream,
+    Transport,
+    target_of,
+)
 
+log = Log("cri-docker")
 T = TypeVar("T")
 #: The versions of the API that this program speaks.
 OLDEST, NEWEST = (1, 41), (1, 47)
 #: From here on, images can be measured without containers and volumes.
 LAYERS_SIZE = (1, 42)
 CALL_S = 120.0
-#: Bytes of a line in a streamed answer.
-MAX_LINE = 1 << 20
+#: Bytes of a line in a streamed answer; of an event, it has all labels of the container.
+MAX_LINE = 8 << 20
+#: Bytes of a list that is decoded at once; of a longer one, item by item.
+SHORT_LIST = 1 << 20
+#: Bytes of the list of this program's containers, and of that of all images, whose labels come from outside.
+MAX_CONTAINERS, MAX_IMAGES = 64 << 20, 512 << 20
 #: How long a pull may go on without progress: containerd's time.
 PULL_IDLE_S = 300.0
 #: Between two looks at a removal that another call has begun.
@@ -76,25 +90,32 @@ class Engine:
 
     # Containers
 
-    async def list_containers(self, labels: Sequence[str]) -> list[docker.ContainerSummary]:
-        """All containers that have these labels (`name` or `name=value`), whether they run or not."""
-        query = {"all": "1", "filters": _filters({"label": labels})}
-        return await self._get("/containers/json", query, list[docker.ContainerSummary])
+    async def list_containers(self, labels: Sequence[str], name: str = "") -> list[docker.ContainerSummary]:
+        """All containers that have these labels (`name` or `name=value`), whether they run or not.
+
+        `name`: what their names begin with. Docker takes it as a regular expression.
+        """
+        wanted = {"label": labels, **({"name": [f"^/?{name}"]} if name else {})}
+        query = {"all": "1", "filters": _filters(wanted)}
+        found, skipped = await self._list("/containers/json", query, docker.ContainerSummary, MAX_CONTAINERS)
+        if skipped:  # a client would make those that are left out again
+            raise EngineError(UNREACHABLE, f"Docker Engine lists a container of more than {MAX_ITEM >> 20} MiB")
+        return [each for each in found if any(begins_with(shown, name) for shown in each.names or ("",))]
 
     async def inspect(self, container_id: str) -> docker.DockerContainer:
         """All about a container."""
         return await self._get(f"/containers/{quote(container_id, safe='')}/json", {}, docker.DockerContainer)
 
-    async def find(self, container_id: str, label: str) -> docker.DockerContainer | None:
-        """A container that has a label (`name=value`); None for any other, or if there is none."""
-        name, _, value = label.partition("=")
+    async def find(self, container_id: str, label: str, name: str = "") -> docker.DockerContainer | None:
+        """A container that has a label (`name=value`), and whose name begins with `name`; None for any other, or if there is none."""
+        key, _, value = label.partition("=")
         try:
             found = await self.inspect(container_id)
         except EngineError as error:
             if error.is_not_found:
                 return None
             raise
-        return found if found.labels.get(name) == value else None
+        return found if found.labels.get(key) == value and begins_with(found.name, name) else None
 
     async def create(self, name: str, container: docker.NewContainer) -> str:
         """Create a container, and return its ID."""
@@ -166,14 +187,18 @@ class Engine:
     # Images
 
     async def list_images(self) -> list[docker.ImageSummary]:
-        """All images but layers that only other images use."""
-        return await self._get("/images/json", {}, list[docker.ImageSummary])
+        """All images but layers that only other images use. One with labels of megabytes is left out."""
+        found, skipped = await self._list("/images/json", {}, docker.ImageSummary, MAX_IMAGES)
+        if skipped:
+            log.warning("images are left out of the list: their labels are too large", count=skipped)
+        return found
 
     async def images_size(self) -> int:
         """The bytes that images use. Before API 1.42, layers of several images count for each: the exact figure takes a walk there."""
-        if await self.api_version() < LAYERS_SIZE:
-            return sum(image.size for image in await self.list_images())
-        return (await self._get("/system/df", {"type": "image"}, docker.DiskUsage)).layers_size
+        if await self.api_version() >= LAYERS_SIZE:
+            with suppress(AnswerTooLong):  # it has the labels of all images
+                return (await self._get("/system/df", {"type": "image"}, docker.DiskUsage)).layers_size
+        return sum(image.size for image in await self.list_images())
 
     async def inspect_image(self, name: str) -> docker.DockerImage:
         """An image by ID, tag or digest."""
@@ -208,6 +233,29 @@ class Engine:
 
     async def _get(self, path: str, query: Mapping[str, str], answer: type[T]) -> T:
         return _decode(await self._raw("GET", await self._target(path, query)), answer)
+
+    async def _list(self, path: str, query: Mapping[str, str], item: type[T], most: int) -> tuple[list[T], int]:
+        """The items of a list of at most `most` bytes, and how many were too large for it."""
+        target, size = await self._target(path, query), 0
+        start, rest = list[bytes](), ArrayItems()
+        found: list[T] = []
+        try:
+            async with asyncio.timeout(self._call_s), self._transport.stream("GET", target, reuse=True) as parts:
+                async for part in parts:
+                    start.append(part)
+                    size += len(part)
+                    if size > most:
+                        raise AnswerTooLong("GET", target, most)
+                    if size > SHORT_LIST:
+                        found += [_decode(each, item) for each in rest.feed(b"".join(start))]
+                        start.clear()
+        except TimeoutError as error:
+            raise EngineError(
+                UNREACHABLE, f"no answer of Docker Engine to GET {target} within {self._call_s:g} s"
+            ) from error
+        if size <= SHORT_LIST:
+            return _decode(b"".join(start), list[item]), 0  # type: ignore[valid-type]
+        return found, rest.skipped
 
     async def _post(self, path: str, query: Mapping[str, str], body: docker.RequestBody | None = None) -> bytes:
         data = None if body is None else msgspec.json.encode(body)
@@ -244,13 +292,23 @@ def _decode(data: bytes, answer: type[T]) -> T:
         raise EngineError(UNREACHABLE, f"an answer of Docker Engine cannot be read: {error}") from error
 
 
+def begins_with(name: str, prefix: str) -> bool:
+    """Whether the name of a container, which Docker shows with a slash before it, begins so. Pure."""
+    return name.removeprefix("/").startswith(prefix)
+
+
 async def lines_of(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The lines of a streamed answer. Raises EngineError for one that is longer than `MAX_LINE`."""
-    rest = b""
+    """The lines of a streamed answer. One that is longer than `MAX_LINE` is left out, so that those after it arrive."""
+    rest, is_skipping = b"", False
     async for part in parts:
         *lines, rest = (rest + part).split(b"\n")
-        if len(rest) > MAX_LINE:
-            raise EngineError(UNREACHABLE, f"Docker Engine sent a line of more than {MAX_LINE} bytes")
+        if is_skipping and lines:
+            del lines[0]
+            is_skipping = False
+        if len(rest) > MAX_LINE or is_skipping:
+            if not is_skipping:
+                log.warning("Docker Engine sent a line that is too long; it is left out", limit=MAX_LINE)
+            rest, is_skipping = b"", True
         for line in lines:
             if line.strip():
                 yield line

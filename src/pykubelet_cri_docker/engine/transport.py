@@ -22,9 +22,11 @@ CONNECT_S = 10.0
 MAX_IDLE = 8
 #: Bytes of a raw stream that wait for their reader; beyond, the peer is slowed down.
 STREAM_BYTES = 256 << 10
+#: Bytes of an answer that is read whole.
+MAX_ANSWER = 16 << 20
 PIECE_BYTES = 64 << 10
-#: Characters of an error's message.
-MAX_MESSAGE = 4096
+#: Characters of an error's message, and bytes of its answer that are read.
+MAX_MESSAGE, MAX_REFUSAL = 4096, 1 << 20
 UNREACHABLE, NOT_FOUND, NO_SUCH_CALL = 0, 404, 501
 
 
@@ -50,6 +52,15 @@ class EngineError(Exception):
     def is_in_progress(self) -> bool:
         """Whether another call removes the container now. Docker has no status of its own for it."""
         return self.is_conflict and "is already in progress" in self.message
+
+
+class AnswerTooLong(EngineError):
+    """An answer is longer than this program reads."""
+
+    def __init__(self, method: str, target: str, most: int) -> None:
+        super().__init__(
+            UNREACHABLE, f"the answer of Docker Engine to {method} {target} has more than {most >> 20} MiB"
+        )
 
 
 class _Refusal(msgspec.Struct):
@@ -102,14 +113,26 @@ class Transport:
 
     async def _call(self, method: str, target: str, body: bytes | None) -> tuple[int, bytes]:
         async with self._exchange(_request(method, target, body), reuse=True) as (connection, status):
-            return status, await self._body(connection)
+            found, size = list[bytes](), 0
+            async for part in self._parts(connection):
+                found.append(part)
+                size += len(part)
+                if size > MAX_ANSWER:
+                    raise AnswerTooLong(method, target, MAX_ANSWER)
+            return status, found[0] if len(found) == 1 else b"".join(found)
 
     @asynccontextmanager
     async def stream(
-        self, method: str, target: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        reuse: bool = False,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The parts of an answer that goes on, as they come. Raises EngineError."""
-        async with self._exchange(_request(method, target, body, headers), reuse=False) as (connection, _):
+        """The parts of an answer, as they come. Raises EngineError. `reuse`: it ends, and another call may use the connection."""
+        async with self._exchange(_request(method, target, body, headers), reuse=reuse) as (connection, _):
             yield self._parts(connection)
 
     @asynccontextmanager
@@ -117,7 +140,7 @@ class Transport:
         connection, answer = await self._asked(request, reuse=reuse)
         try:
             if answer.status >= 400:
-                raise _refused(answer.status, await self._body(connection))
+                raise _refused(answer.status, await self._refusal(connection))
             yield connection, answer.status
         finally:
             self._put_back(connection, answer, reuse=reuse)
@@ -182,11 +205,14 @@ class Transport:
             writer.transport.abort()
             raise
 
-    async def _body(self, connection: HttpConnection) -> bytes:
-        try:
-            return await connection.body()
-        except FAILURES as error:
-            raise self._unanswered(f"Docker Engine at {self.path}: {error}") from error
+    async def _refusal(self, connection: HttpConnection) -> bytes:
+        """The body of an error: only its beginning is shown."""
+        body = b""
+        async for part in self._parts(connection):
+            body += part[: MAX_REFUSAL - len(body)]
+            if len(body) == MAX_REFUSAL:
+                break
+        return body
 
     async def _parts(self, connection: HttpConnection) -> AsyncIterator[bytes]:
         while True:

@@ -83,6 +83,7 @@ def inspect(container_id: str, pid: int, upper_dir: str | None) -> bytes:
     """Docker's answer. `upper_dir` None: it does not name the writable layer."""
     found: dict[str, Any] = {
         "Id": container_id,
+        "Name": f"/k8s_{container_id}",
         "State": {"Status": "running", "Pid": pid},
         "Config": {"Labels": labels_of(container_id)},
         "HostConfig": {"CgroupParent": "/kubepods/pod1", "NetworkMode": "none"},
@@ -92,7 +93,11 @@ def inspect(container_id: str, pid: int, upper_dir: str | None) -> bytes:
 
 
 def listed(*states: tuple[str, str]) -> bytes:
-    return ok(msgspec.json.encode([{"Id": i, "State": state, "Labels": labels_of(i)} for i, state in states]))
+    return ok(
+        msgspec.json.encode(
+            [{"Id": i, "Names": [f"/k8s_{i}"], "State": state, "Labels": labels_of(i)} for i, state in states]
+        )
+    )
 
 
 PIDS = {S1: 11, S2: 12, C1: 21, C2: 22, C3: 23}

@@ -77,15 +77,19 @@ class Cgroups(Protocol):
         ...
 
 
-class Units(Protocol):
-    """The units of a service manager, one for each cgroup. A driver calls each method before its own work. HostError."""
-
-    def create(self, path: str, limits: CgroupLimits, version: CgroupVersion) -> None:
-        """Create the unit if it is missing, and set its limits."""
-        ...
+class LimitedUnits(Protocol):
+    """The units of a service manager, one for each cgroup, whose limits it keeps. HostError."""
 
     def update(self, path: str, limits: CgroupLimits, version: CgroupVersion) -> None:
         """Set the limits of an existing unit."""
+        ...
+
+
+class Units(LimitedUnits, Protocol):
+    """Such units that a driver also makes. It calls each method before its own work. HostError."""
+
+    def create(self, path: str, limits: CgroupLimits, version: CgroupVersion) -> None:
+        """Create the unit if it is missing, and set its limits."""
         ...
 
     def remove(self, path: str) -> None:
