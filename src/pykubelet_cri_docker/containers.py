@@ -6,15 +6,16 @@ Raises RpcError, EngineError and HostError.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import make_dirs, read_text, stat_file
-from pykubelet.net.grpc.status import RpcError
+from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet_cri_docker import apparmor, labels, views
-from pykubelet_cri_docker.cdi.edits import inject
+from pykubelet_cri_docker.cdi.edits import inject, requested
 from pykubelet_cri_docker.cdi.spec_folders import SpecFolders
 from pykubelet_cri_docker.container_limits import ContainerLimits
 from pykubelet_cri_docker.engine import messages as docker
@@ -64,9 +65,20 @@ class Containers:
         facts = await self._sandboxes.facts(seccomp, found.labels.get(labels.RUNTIME_HANDLER, ""), own_resolv_conf)
         rendered = render_container(config, sandbox, found.id, facts)
         if config.CDI_devices:
-            names = [device.name for device in config.CDI_devices]
-            rendered = inject(rendered, await self._host.run(f"CDI {name}", lambda: self._devices.find(names)))
+            rendered = await self._with_devices(name, rendered, [device.name for device in config.CDI_devices])
         return await self._sandboxes.create("container", name, rendered)
+
+    async def _with_devices(
+        self, name: str, rendered: docker.NewContainer, devices: Sequence[str]
+    ) -> docker.NewContainer:
+        """A container with CDI devices. Those with edits that have no field are left to an engine that has CDI itself."""
+        injection = await self._host.run(f"CDI {name}", lambda: self._devices.find(devices))
+        try:
+            return inject(rendered, injection)
+        except RpcError as error:
+            if error.code is not Code.UNIMPLEMENTED or not (await self._engine.info()).cdi_spec_dirs:
+                raise
+        return requested(rendered, devices)
 
     async def start(self, container_id: str) -> None:
         """Start a created container, and its log. One that cannot get its limits is killed."""

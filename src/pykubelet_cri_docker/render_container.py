@@ -21,8 +21,9 @@ SANDBOX_OOM_SCORE_ADJ = -998
 RESOLV_CONF = "/etc/resolv.conf"
 NO_LOG = docker.LogConfig("none")
 _NO_HEALTHCHECK = {"Test": ["NONE"]}
+#: Docker's default is private, but for a mount that contains its own directory, such as `/`, for which it refuses `rprivate`.
 _PROPAGATION = {
-    pb.PROPAGATION_PRIVATE: "rprivate",
+    pb.PROPAGATION_PRIVATE: "",
     pb.PROPAGATION_HOST_TO_CONTAINER: "rslave",
     pb.PROPAGATION_BIDIRECTIONAL: "rshared",
 }
@@ -103,6 +104,7 @@ def render_container(
         group_add=[str(group) for group in context.supplemental_groups],
         security_opt=_security_options(context, facts.seccomp),
         mounts=_mounts(config, facts),
+        binds=[_relabeled(mount, number) for number, mount in enumerate(config.mounts) if mount.selinux_relabel],
         devices=[docker.DockerDevice(d.host_path, d.container_path, d.permissions) for d in config.devices],
         log_config=LOG_CONFIG,
     )
@@ -257,8 +259,9 @@ def _deprecated(field: str, text: str) -> pb.SecurityProfile:
 
 
 def _mounts(config: pb.ContainerConfig, facts: RenderFacts) -> list[docker.DockerMount]:
-    mounts = [_mount(mount, number, facts.api) for number, mount in enumerate(config.mounts)]
-    if facts.resolv_conf and all(mount.target != RESOLV_CONF for mount in mounts):
+    made = [_mount(mount, number, facts.api) for number, mount in enumerate(config.mounts)]
+    mounts = [mount for mount, given in zip(made, config.mounts, strict=True) if not given.selinux_relabel]
+    if facts.resolv_conf and all(mount.container_path != RESOLV_CONF for mount in config.mounts):
         mounts.append(docker.DockerMount(type="bind", source=facts.resolv_conf, target=RESOLV_CONF))
     return mounts
 
@@ -287,6 +290,20 @@ def _mount(mount: pb.Mount, number: int, api: tuple[int, int]) -> docker.DockerM
         read_only=mount.readonly,
         bind_options=options,
     )
+
+
+def _relabeled(mount: pb.Mount, number: int) -> str:
+    """A mount whose files get the container's SELinux label, which Docker has in the short form of mounts only.
+
+    Docker gives no label where it has no SELinux. The containers of a pod have one label, so that it is that of a single container (`Z`).
+    """
+    field = f"mounts[{number}].selinux_relabel"
+    if ":" in mount.host_path or ":" in mount.container_path:
+        raise unimplemented(f"{field} of a path with a colon")
+    if mount.recursive_read_only:
+        raise unimplemented(f"{field} with recursive_read_only")
+    options = ("ro" if mount.readonly else "rw", _PROPAGATION[mount.propagation], "Z")
+    return f"{mount.host_path}:{mount.container_path}:{','.join(filter(None, options))}"
 
 
 def _text(value: bytes, name: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from cri_docker.test_engine import ok, serving
-from hypothesis import given, strategies
+from hypothesis import given, settings, strategies
 
 from pykubelet_cri_docker.engine import client
 from pykubelet_cri_docker.engine.lists import ArrayItems
@@ -22,6 +22,7 @@ JSON = strategies.recursive(
 BIG = b'{"Id":"big","Labels":{"a":"%s"}}' % (b'[\\"' * (3 << 20))
 
 
+@settings(max_examples=40)
 @given(
     strategies.lists(strategies.dictionaries(strategies.text(max_size=2), JSON, max_size=3)), strategies.integers(1, 40)
 )

@@ -85,6 +85,34 @@ async def test_a_cdi_device_is_in_the_container(runtime: Runtime, docker_testbed
         await runtime.client.create_container(sandbox, unknown, pod)
 
 
+async def test_a_mount_that_is_relabeled_is_read_only_and_shared_as_it_is_asked(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    """This machine has no SELinux; there, Docker mounts as it does otherwise."""
+    (tmp_path / "hello").write_text("hello")
+    pod = runtime.pod()
+    sandbox = await runtime.client.run_pod_sandbox(pod)
+    config = runtime.container("cat /data/hello; touch /data/x || echo kept; touch /more/x; sleep 1000")
+    for target, readonly in (("/data", True), ("/more", False)):
+        config.mounts.add(host_path=str(tmp_path), container_path=target, readonly=readonly, selinux_relabel=True)
+    container = await runtime.client.create_container(sandbox, config, pod)
+    await runtime.client.start_container(container)
+    await runtime.wait_output(container, b"hello")
+    await runtime.wait_output(container, b"kept")
+    assert {path.name for path in tmp_path.iterdir()} >= {"hello", "x"}
+
+
+async def test_the_root_of_the_machine_can_be_mounted(runtime: Runtime, docker_testbed: Testbed) -> None:
+    """It contains Docker's own directory, which Docker does not mount with the propagation `rprivate`."""
+    pod = runtime.pod()
+    sandbox = await runtime.client.run_pod_sandbox(pod)
+    config = runtime.container(f"ls /host{docker_testbed.root}; sleep 1000")
+    config.mounts.add(host_path="/", container_path="/host", readonly=True)
+    container = await runtime.client.create_container(sandbox, config, pod)
+    await runtime.client.start_container(container)
+    await runtime.wait_output(container, b"daemon.json")
+
+
 async def test_a_sandbox_that_was_killed_leaves_no_rules(runtime: Runtime, docker_testbed: Testbed) -> None:
     """Its network namespace would be gone with its process, and with it what the plugins find their rules by."""
     sandbox, _ = await runtime.run("sleep 1000")

@@ -235,6 +235,22 @@ def test_mounts_devices_environment_and_signals() -> None:
     assert (made.env, made.entrypoint, made.cmd, made.stop_signal) == (["A=1=2"], ["sh", "-c"], ["true"], "SIGRTMIN+3")
 
 
+def test_files_of_a_mount_get_the_label_of_the_container() -> None:
+    def change(config: pb.ContainerConfig) -> None:
+        shared = pb.PROPAGATION_BIDIRECTIONAL
+        config.mounts.add(host_path="/a", container_path="/b", selinux_relabel=True, readonly=True)
+        config.mounts.add(host_path="/c", container_path="/d", selinux_relabel=True, propagation=shared)
+        config.mounts.add(host_path="/e", container_path="/f")
+
+    host = rendered(change).host_config
+    assert host.binds == ["/a:/b:ro,Z", "/c:/d:rw,rshared,Z"]
+    assert [mount.target for mount in host.mounts] == ["/f"]
+
+
+def _relabeled_colon(config: pb.ContainerConfig) -> None:
+    config.mounts.add(host_path="/a:b", container_path="/b", selinux_relabel=True)
+
+
 def _strict(config: pb.ContainerConfig) -> None:
     config.linux.security_context.supplemental_groups_policy = pb.SupplementalGroupsPolicy.Strict
 
@@ -259,7 +275,9 @@ def _ambient(config: pb.ContainerConfig) -> None:
     config.linux.security_context.capabilities.add_ambient_capabilities.append("NET_RAW")
 
 
-@pytest.mark.parametrize("change", [_strict, _userns, _image_mount, _recursive, _mount_options, _ambient])
+@pytest.mark.parametrize(
+    "change", [_strict, _userns, _image_mount, _recursive, _mount_options, _ambient, _relabeled_colon]
+)
 def test_an_isolation_that_docker_cannot_give_is_refused(change: Callable[[pb.ContainerConfig], None]) -> None:
     error = refusal(change)
     assert error.code is Code.UNIMPLEMENTED and error.message.endswith("not possible with Docker Engine")

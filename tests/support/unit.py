@@ -49,7 +49,7 @@ def pod_units() -> list[str]:
     """The slices of pods and the scopes of containers that systemd knows, in whatever state."""
     rows = json.loads(systemctl("list-units", "--all", "--type=slice,scope", "--output=json"))
     names = [str(row["unit"]) for row in rows]
-    return sorted(name for name in names if "-pod" in name or name.startswith("cri-containerd-"))
+    return sorted(name for name in names if "-pod" in name or name.startswith(("cri-containerd-", "docker-")))
 
 
 class SystemContainerd(Testbed):
@@ -248,7 +248,7 @@ async def clear_machine(runtime: Testbed) -> None:
 
 def container_group(runtime_id: str) -> Path:
     """The cgroup of a container or sandbox by its id at the runtime, of either driver."""
-    names = (f"cri-containerd-{runtime_id}.scope", runtime_id)
+    names = (f"cri-containerd-{runtime_id}.scope", f"docker-{runtime_id}.scope", runtime_id)
     return next(path for path in cgroups_below_kubepods() if path.name in names)
 
 

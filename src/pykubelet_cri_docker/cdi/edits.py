@@ -117,8 +117,22 @@ def inject(container: docker.NewContainer, injection: Injection) -> docker.NewCo
         for mount in each.edits.mounts:
             mounts[mount.container_path] = _mount(each, mount)
         groups.update(dict.fromkeys(str(gid) for gid in each.edits.additional_gids if gid))
-    changed = msgspec.structs.replace(host, devices=[*devices.values()], mounts=[*mounts.values()], group_add=[*groups])
+    changed = msgspec.structs.replace(
+        host,
+        devices=[*devices.values()],
+        mounts=[*mounts.values()],
+        binds=[bind for bind in host.binds if bind.split(":")[1] not in mounts],
+        group_add=[*groups],
+    )
     return msgspec.structs.replace(container, env=[*env.values()], host_config=changed)
+
+
+def requested(container: docker.NewContainer, names: Sequence[str]) -> docker.NewContainer:
+    """The container with devices that the engine resolves itself."""
+    asked = docker.DeviceRequest("cdi", [*dict.fromkeys(names)])
+    return msgspec.structs.replace(
+        container, host_config=msgspec.structs.replace(container.host_config, device_requests=[asked])
+    )
 
 
 def _by_name(env: Sequence[str]) -> dict[str, str]:
@@ -154,7 +168,7 @@ def _mount(each: DeviceEdits, mount: CdiMount) -> docker.DockerMount:
     field = _field(each, f"mounts[{mount.container_path}]")
     if mount.type not in ("", "none", "bind") and not {*mount.options} & {*_BINDS}:
         raise unimplemented(f"{field}.type {mount.type}")
-    options = docker.DockerMount.BindOptions(propagation="rprivate", non_recursive="bind" in mount.options)
+    options = docker.DockerMount.BindOptions(non_recursive="bind" in mount.options)
     is_read_only = False
     for option in mount.options:
         if option in _PROPAGATIONS:

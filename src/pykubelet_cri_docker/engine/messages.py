@@ -27,7 +27,7 @@ class EngineVersion(EngineAnswer):
 
 
 class EngineInfo(EngineAnswer):
-    """GET /info."""
+    """GET /info. `cdi_spec_dirs`: None or empty for an engine without CDI of its own."""
 
     class Plugins(EngineAnswer):
         """`log`: the logging drivers."""
@@ -43,6 +43,7 @@ class EngineInfo(EngineAnswer):
     swap_limit: bool = False
     runtimes: dict[str, object] | None = None
     plugins: Plugins = field(default_factory=Plugins)
+    cdi_spec_dirs: list[str] | None = field(default=None, name="CDISpecDirs")
 
 
 class Created(EngineAnswer):
@@ -242,6 +243,13 @@ class DockerDevice(RequestBody):
     cgroup_permissions: str
 
 
+class DeviceRequest(RequestBody):
+    """Devices that a driver of the engine gives a container. `driver`: cdi, from Docker Engine 25 on."""
+
+    driver: str
+    device_ids: list[str] = field(default_factory=list, name="DeviceIDs")
+
+
 class LogConfig(RequestBody):
     """The logging driver of a container."""
 
@@ -264,7 +272,8 @@ class Resources(RequestBody):
 
 
 class HostConfig(Resources, kw_only=True):
-    """The part of a new container that depends on the host. `security_opt`: such as `seccomp=unconfined`."""
+    """The part of a new container that depends on the host. `security_opt`: such as `seccomp=unconfined`. `binds`: mounts in their
+    short form, such as `/a:/b:ro,Z`."""
 
     network_mode: str = ""
     ipc_mode: str = ""
@@ -284,7 +293,9 @@ class HostConfig(Resources, kw_only=True):
     readonly_paths: list[str] | UnsetType = UNSET
     sysctls: dict[str, str] = field(default_factory=dict)
     mounts: list[DockerMount] = field(default_factory=list)
+    binds: list[str] = field(default_factory=list)
     devices: list[DockerDevice] = field(default_factory=list)
+    device_requests: list[DeviceRequest] = field(default_factory=list)
     log_config: LogConfig
     dns: list[str] = field(default_factory=list)
     dns_search: list[str] = field(default_factory=list)

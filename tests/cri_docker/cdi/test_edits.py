@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from pykubelet.net.grpc.status import Code, RpcError
-from pykubelet_cri_docker.cdi.edits import MAX_DEVICES, DeviceEdits, HostNode, Injection, SpecFile, inject, resolve
+from pykubelet_cri_docker.cdi.edits import (
+    MAX_DEVICES,
+    DeviceEdits,
+    HostNode,
+    Injection,
+    SpecFile,
+    inject,
+    requested,
+    resolve,
+)
 from pykubelet_cri_docker.cdi.specs import CdiDevice, CdiMount, CdiNode, CdiSpec, ContainerEdits
 from pykubelet_cri_docker.engine import messages as docker
 
@@ -81,7 +91,7 @@ def test_what_docker_has_fields_for_is_added() -> None:
     options = docker.DockerMount.BindOptions
     assert shown == [
         ("/new", "/lib", True, options(propagation="rslave")),
-        ("/etc/x", "/etc/x", False, options(propagation="rprivate", non_recursive=True)),
+        ("/etc/x", "/etc/x", False, options(non_recursive=True)),
     ]
     assert host.group_add == ["7", "8"]
 
@@ -113,3 +123,17 @@ def test_what_docker_has_no_field_for_is_refused_by_its_name(edits: ContainerEdi
 def test_a_device_node_must_be_there() -> None:
     with pytest.raises(RpcError, match=r"deviceNodes\[/dev/a\]: /dev/a is no device of this machine"):
         with_edits(ContainerEdits(device_nodes=(CdiNode("/dev/a"),)))
+
+
+def test_an_engine_that_has_cdi_itself_gets_the_names() -> None:
+    sent = msgspec.json.decode(
+        msgspec.json.encode(requested(container(), ["v.com/gpu=0", "v.com/gpu=0", "v.com/gpu=1"]))
+    )
+    assert sent["HostConfig"]["DeviceRequests"] == [{"Driver": "cdi", "DeviceIDs": ["v.com/gpu=0", "v.com/gpu=1"]}]
+
+
+def test_a_relabeled_mount_gives_way_to_that_of_an_edit() -> None:
+    made = container()
+    made.host_config.binds = ["/a:/lib:ro,Z", "/b:/kept:rw,Z"]
+    edits = ContainerEdits(mounts=(CdiMount(host_path="/new", container_path="/lib"),))
+    assert inject(made, Injection([DeviceEdits("v.com/gpu=0", edits)], {})).host_config.binds == ["/b:/kept:rw,Z"]

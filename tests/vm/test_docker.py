@@ -1,0 +1,108 @@
+"""Pods over Docker Engine and `pykubelet cri-docker`, both as services of systemd, on cgroup v2 with Docker's systemd driver."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support.agent import container_status, make_container, make_pod
+from support.unit import LONG_S, SystemContainerd, UnitAgent, clear_machine, container_group, pod_units, show, systemctl
+from testbed import cri, host, images
+from testbed.checkout import CHECKOUT
+
+pytestmark = pytest.mark.vm
+
+UNIT = "pykubelet-cri-docker.service"
+DROP_IN = Path("/run/systemd/system", f"{UNIT}.d", "checkout.conf")
+FOLDER = Path("/var/lib/testvm/over-docker")
+MIB = 1 << 20
+
+
+class SystemDocker(SystemContainerd):
+    """The machine's Docker Engine behind the program that serves the CRI."""
+
+    __slots__ = ()
+
+    @property
+    def socket(self) -> Path:
+        return Path("/run/pykubelet-cri-docker/cri.sock")
+
+
+@pytest.fixture
+async def docker() -> AsyncIterator[SystemDocker]:
+    """Both services, with the images of these tests. Docker has no network of its own: pods get theirs from CNI plugins."""
+    settings = {"bridge": "none", "iptables": False, "ip-forward": False, "ip-masq": False, "live-restore": True}
+    Path("/etc/docker").mkdir(exist_ok=True)
+    Path("/etc/docker/daemon.json").write_text(json.dumps(settings))
+    run("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "--no-install-recommends", "docker.io")
+    for name in (images.PAUSE, images.BUSYBOX):
+        run("docker", "load", "--input", str(images.build(name, Path("/root/images"))))
+    Path("/run/systemd/system", UNIT).write_text((CHECKOUT / f"debian/pykubelet.{UNIT}").read_text())
+    DROP_IN.parent.mkdir(exist_ok=True)
+    program = f"{CHECKOUT}/.venv/bin/pykubelet cri-docker --pause-image {images.PAUSE}"
+    DROP_IN.write_text(f"[Service]\nExecStart=\nExecStart={program} --cni-bin-dir /usr/lib/cni\n")
+    systemctl("daemon-reload")
+    systemctl("start", UNIT)
+    runtime = SystemDocker("/var/lib/testvm", "docker", "", "overlay2")
+    assert host.wait_until(lambda: cri.is_ready(runtime.socket), LONG_S, 0.5), journal()
+    yield runtime
+    await clear_machine(runtime)
+    systemctl("stop", UNIT, "docker.service", "docker.socket")
+
+
+def run(*command: str) -> str:
+    """The output of a command; an AssertionError with it when it fails."""
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG_S, check=False
+    )
+    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def journal() -> str:
+    return run("journalctl", "-b", "-n", "60", "-o", "short-monotonic", "-u", UNIT, "-u", "docker.service")
+
+
+async def test_pods_over_docker_have_their_groups_and_outlive_both_services(docker: SystemDocker) -> None:
+    agent = UnitAgent(docker, FOLDER, {"memorySwap": {"swapBehavior": "LimitedSwap"}}).start()
+    script = 'trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done'
+    size = {"cpu": "1", "memory": "64Mi"}
+    pods = {
+        "guaranteed": {"requests": size, "limits": size},
+        "burstable": {"requests": {"cpu": "50m", "memory": "120Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}},
+    }
+    agent.put(*(make_pod(name, make_container(script=script, resources=given)) for name, given in pods.items()))
+    await agent.wait_running(*pods, within=LONG_S)
+    before = (await agent.look()).running_ids()
+    view = await agent.look()
+    groups = {name: container_group(view.of(name).running[0].id) for name in pods}
+    assert all(group.name.startswith("docker-") and group.parent.name.endswith(".slice") for group in groups.values())
+
+    def limits(name: str) -> tuple[int, int]:
+        found = [int((groups[name] / file).read_text()) for file in ("memory.max", "memory.swap.max")]
+        return found[0] // MIB, found[1] // MIB
+
+    expected = {"guaranteed": (64, 0), "burstable": (128, 20)}  # of 1 GiB of swap, 120 MiB of 6 GiB
+    assert {name: limits(name) for name in pods} == expected
+    assert {(group / "cpu.max").read_text().split()[0] for group in groups.values()} == {"100000"}
+
+    systemctl("daemon-reload")
+    systemctl("kill", "--signal=KILL", UNIT)
+    systemctl("restart", "docker.service")
+    assert host.wait_until(lambda: show(UNIT, "ActiveState")["ActiveState"] == "active", LONG_S, 0.5), journal()
+    assert host.wait_until(lambda: cri.is_ready(docker.socket), LONG_S, 0.5), journal()
+    assert {name: limits(name) for name in pods} == expected
+    for pod in await agent.wait_running(*pods, within=LONG_S):
+        assert container_status(pod)["restartCount"] == 0
+    assert (await agent.look()).running_ids() == before
+
+    agent.remove(*pods)
+    await agent.wait_gone(*pods, within=LONG_S)
+    await agent.wait_nothing_left(within=LONG_S)
+    await agent.wait_for("no slice or scope of a pod left", lambda: not pod_units(), LONG_S)
+    assert run("docker", "ps", "--all", "--quiet") == ""
+    assert agent.stop() == 0
+    await agent.clear()
