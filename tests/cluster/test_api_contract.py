@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from support.api_contract import CONTRACT, ApiWorld
-from support.cluster import Cluster
+from support.api_contract import CONTRACT, ApiWorld, a_certificate_request_is_kept_and_answered
+from support.cluster import Cluster, certificates_version
+from support.pod_signer import PodSigner
 
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.edges.kubeapi.client import ApiClient
@@ -25,3 +26,7 @@ async def world(cluster: Cluster) -> AsyncIterator[ApiWorld]:
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
 async def test_a_real_server_keeps_the_contract(check: Callable[[ApiWorld], Awaitable[None]], world: ApiWorld) -> None:
     await check(world)
+
+
+async def test_a_real_server_keeps_the_contract_of_certificate_requests(world: ApiWorld, cluster: Cluster) -> None:
+    await a_certificate_request_is_kept_and_answered(world, certificates_version(cluster.plane), PodSigner())

@@ -10,9 +10,15 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+from support.pod_signer import PodSigner
+
 from pykubelet.base.api.auth import TokenRequest
-from pykubelet.base.api.core import ConfigMap, Lease, Node, Pod, Secret
+from pykubelet.base.api.certificates import PodCertificateRequest, PodCertificateRequestSpec
+from pykubelet.base.api.codec import to_object
+from pykubelet.base.api.core import ConfigMap, Lease, Node, ObjectMeta, OwnerReference, Pod, Secret
 from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.values import replace
+from pykubelet.edges.identity.keys import make_stub_requests
 from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.listwatch import Listed, follow
@@ -245,6 +251,63 @@ async def pods_of_a_node_are_found_by_its_name(world: ApiWorld) -> None:
         assert found.items[f"{world.namespace}/{name}"].metadata.uid == pod.metadata.uid
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
         await world.client.delete(world.path("pods", name), options)
+        await until(listing, lambda listed: not listed.items)
+
+
+async def a_certificate_request_is_kept_and_answered(world: ApiWorld, version: str, signer: PodSigner) -> None:
+    """`version`: one that the server has of PodCertificateRequests."""
+    group, node = f"certificates.k8s.io/{version}", world.name()
+    path = f"/apis/{group}/namespaces/{world.namespace}/podcertificaterequests"
+    (stub,) = await make_stub_requests(["ECDSAP256"])
+    pod = (await world.pod(world.name())).metadata
+    owner = OwnerReference(apiVersion="v1", kind="Pod", name=pod.name, uid=pod.uid)  # without it, it would be removed
+    body = PodCertificateRequest(
+        apiVersion=group,
+        kind="PodCertificateRequest",
+        metadata=ObjectMeta(generateName="req-", namespace=world.namespace, ownerReferences=(owner,)),
+        spec=PodCertificateRequestSpec(
+            signerName=signer.name,
+            podName=pod.name,
+            podUID=pod.uid,
+            serviceAccountName="default",
+            serviceAccountUID=str(uuid.uuid4()),
+            nodeName=node,
+            nodeUID=str(uuid.uuid4()),
+            stubPKCS10Request=stub.request,
+            unverifiedUserAnnotations={"example.com/names": "a,b"},
+        ),
+    )
+    without = replace(body, spec=replace(body.spec, stubPKCS10Request=b""))
+    assert (await refused(world.client.create(path, without, PodCertificateRequest))).status == 422
+    collection = f"/apis/{group}/podcertificaterequests"
+    listing = follow(
+        world.client, collection, PodCertificateRequest, SystemClock(), field_selector=f"spec.nodeName={node}"
+    )
+    async with aclosing(listing):
+        await until(listing, lambda listed: listed.synced)
+        made = await world.client.create(path, body, PodCertificateRequest)
+        name = made.metadata.name
+        assert name.startswith("req-") and made.metadata.uid and made.metadata.ownerReferences == (owner,)
+        assert made.spec == replace(body.spec, maxExpirationSeconds=86400)
+        found = await until(listing, lambda listed: bool(listed.items))
+        assert found.items[f"{world.namespace}/{name}"] == made
+        other = {"spec": {"signerName": "example.com/other"}}
+        at = f"{path}/{name}"
+        assert (await refused(world.client.patch(at, other, PatchKind.MERGE, PodCertificateRequest))).status == 422
+        status = signer.status(to_object(made))
+        await world.client.patch(f"{at}/status", {"status": status}, PatchKind.MERGE, PodCertificateRequest)
+        answered = await until(
+            listing, lambda listed: any(item.status and item.status.conditions for item in listed.items.values())
+        )
+        (request,) = answered.items.values()
+        assert request.status is not None
+        assert request.status.certificateChain == status["certificateChain"]
+        assert [condition.type for condition in request.status.conditions] == ["Issued"]
+        assert (request.status.beginRefreshAt, request.status.notAfter) == (
+            status["beginRefreshAt"],
+            status["notAfter"],
+        )
+        await world.client.delete(at)
         await until(listing, lambda listed: not listed.items)
 
 

@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from kubernetes import client, config, watch
 from support.agent import NODE_NAME, Agent, Json, NotYet, RuntimeView, condition, is_ready, make_pod
 from testbed import controlplane, host, node
 from testbed.controlplane import ControlPlane
+from testbed.controlplane_flags import FIRST_WITH_POD_CERTIFICATES
+from testbed.controlplane_programs import VARIABLE
 from testbed.host import TestbedError
 from testbed.node import Joined
 
@@ -33,6 +36,13 @@ def up_or_anew(folder: Path) -> ControlPlane:
         print(f"a new control plane replaces one that does not come up: {error}")
     node.down(folder)
     return controlplane.up(folder)
+
+
+def certificates_version(plane: ControlPlane) -> str:
+    """The version of the API in which a control plane has certificates for pods. A test of one without is skipped."""
+    if plane.programs.minor < FIRST_WITH_POD_CERTIFICATES:
+        pytest.skip(f"the control plane is older than 1.{FIRST_WITH_POD_CERTIFICATES}: {VARIABLE} names no newer one")
+    return "v1beta1" if plane.programs.minor == FIRST_WITH_POD_CERTIFICATES else "v1"
 
 
 class Cluster:

@@ -81,5 +81,5 @@ def virtual_api_server() -> MemoryApiServer:
 
 _PLURALS = frozenset(
     {"pods", "nodes", "leases", "events", "configmaps", "secrets", "services", "token", "csinodes"}
-    | {"certificatesigningrequests", "runtimeclasses", "csidrivers"}
+    | {"certificatesigningrequests", "runtimeclasses", "csidrivers", "podcertificaterequests"}
 )

@@ -13,6 +13,8 @@ _ADVERTISED = "192.0.2.1"
 _LAST_WITH_INSECURE_PORTS = 23
 _FIRST_WITH_BOUND_TOKENS = 21
 _FIRST_WITH_TRUST_BUNDLES = 33
+#: The first with stub requests, which older ones refuse.
+FIRST_WITH_POD_CERTIFICATES = 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,9 @@ def apiserver_flags(
     if minor < _FIRST_WITH_BOUND_TOKENS:
         values["feature-gates"] = "BoundServiceAccountTokenVolume=true"
     if minor >= _FIRST_WITH_TRUST_BUNDLES:
-        values["feature-gates"] = "ClusterTrustBundle=true,ClusterTrustBundleProjection=true"
+        gates = "ClusterTrustBundle=true,ClusterTrustBundleProjection=true"
+        with_certificates = minor >= FIRST_WITH_POD_CERTIFICATES
+        values["feature-gates"] = f"{gates},PodCertificateRequest=true" if with_certificates else gates
         values["runtime-config"] = "certificates.k8s.io/v1beta1=true"
     if audit is not None:
         values |= {"audit-policy-file": audit[0], "audit-log-path": audit[1]}

@@ -25,14 +25,16 @@ from pykubelet.edges.host.fs.files import stat_file
 from pykubelet.edges.host.proc.machine import Machine
 from pykubelet.edges.identity.bootstrap import ApiAccess, BootstrapClient, choose_access, first_pair, write_when_issued
 from pykubelet.edges.identity.decide import client_certificate, serving_certificate
+from pykubelet.edges.identity.keys import make_stub_requests
 from pykubelet.edges.identity.rotation import CertificateLoop, CertificateSigners, IssuePeriods
 from pykubelet.edges.identity.store import CertificateStore
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.kubeconfig import KubeconfigError, Pem
 from pykubelet.edges.kubeapi.listwatch import follow
 from pykubelet.edges.plugins.pull_identity import PullIdentity
+from pykubelet.provide.objects.certificates import CertificateTools
 from pykubelet.provide.objects.loop import ContentLoop
-from pykubelet.provide.objects.model import ContentSettings, Strategy
+from pykubelet.provide.objects.model import ContentInputs, ContentSettings, Strategy
 from pykubelet.provide.placement.devices.device_checkpoint import FILE_NAME
 from pykubelet.provide.volumes.plan import volume_keys
 from pykubelet.report.events.send import EventPeriods, EventSender
@@ -155,11 +157,14 @@ class Cluster(Value):
             watch=m.periods.watch,
             node=cells.node.cell.get().name,
             trust_bundles=m.settings.enabled("ClusterTrustBundleProjection"),
+            pod_certificates=m.settings.enabled("PodCertificateRequest"),
         )
-        roster, node = cells.roster.cell, cells.api_node.cell
-        content = ContentLoop(
-            roster, writer, self.client, m.clock, settings, node, partial(pod_needs, volume_keys=volume_keys)
+        inputs = ContentInputs(cells.roster.cell, cells.api_node.cell)
+        needs, issuing = (
+            partial(pod_needs, volume_keys=volume_keys),
+            CertificateTools(m.recorder, make_stub_requests),
         )
+        content = ContentLoop(inputs, writer, self.client, m.clock, settings, needs, issuing)
         return [("content", content.run())]
 
     def wire_api_source(self, m: SharedParts, cells: Cells) -> Loops:

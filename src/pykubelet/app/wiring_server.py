@@ -245,6 +245,7 @@ def metrics_inputs(m: SharedParts, cells: Cells, gates: Mapping[str, tuple[bool,
         volume_plugins=PLUGINS,
         plugins=cells.plugins.cell.get(),
         claims=cells.claims.cell.get(),
+        content=cells.content.cell.get(),
     )
 
 

@@ -68,7 +68,6 @@ FIXED: Mapping[str, Fixed] = {
             "NativeHistograms": "metrics are served as text, which has no native histograms",
             "NodeLifecycleConditions": "a graceful shutdown of the node is no condition of it",
             "PodAndContainerStatsFromCRI": "usage is read from cgroups, not from the runtime",
-            "PodCertificateRequest": "projected volumes of the kind podCertificate are not supported",
             "PodLevelResourceManagers": "exclusive CPUs and NUMA nodes are assigned to containers, not to pods",
             "RuntimeClassInImageCriApi": "images are not counted for each runtime handler",
             "UserNamespacesHostNetworkSupport": "a pod on the host's network cannot have its own user namespace",

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from support.api_contract import CONTRACT, ApiWorld
+from support.api_contract import CONTRACT, ApiWorld, a_certificate_request_is_kept_and_answered
+from support.pod_signer import PodSigner
 
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.edges.kubeapi.client import ApiClient
@@ -28,3 +29,8 @@ async def world() -> AsyncIterator[ApiWorld]:
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
 async def test_the_fake_keeps_the_contract(check: Callable[[ApiWorld], Awaitable[None]], world: ApiWorld) -> None:
     await check(world)
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+async def test_the_fake_keeps_the_contract_of_certificate_requests(version: str, world: ApiWorld) -> None:
+    await a_certificate_request_is_kept_and_answered(world, version, PodSigner())

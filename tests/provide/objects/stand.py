@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,15 +28,19 @@ from pykubelet.base.api.core import (
     VolumeProjection,
 )
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
+from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.content import Content, ContentKey, ContentKind, Found, ObjectKey, Present
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.needs import pod_needs
 from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.roster import Roster, RosterPod
+from pykubelet.edges.identity.keys import KeysError, StubRequest
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
+from pykubelet.provide.objects.certificates import CertificateTools
 from pykubelet.provide.objects.loop import ContentLoop
-from pykubelet.provide.objects.model import ContentSettings
+from pykubelet.provide.objects.model import ContentInputs, ContentSettings
 from pykubelet.provide.volumes.plan import volume_keys
 
 MAPS = "/api/v1/namespaces/shop/configmaps"
@@ -58,6 +62,7 @@ def pod_with(
     phase: str = "",
     pull_secret: str = "",
     projected: tuple[VolumeProjection, ...] = (),
+    account: str = "clerk",
     runtime_class: str = "",
 ) -> Pod:
     """A pod whose one container takes its environment from `sources` and mounts a volume of `projected` ones."""
@@ -70,7 +75,7 @@ def pod_with(
             volumes=volumes,
             imagePullSecrets=(LocalObjectReference(name=pull_secret),) if pull_secret else (),
             runtimeClassName=runtime_class,
-            serviceAccountName="clerk",
+            serviceAccountName=account,
         ),
         status=PodStatus(phase=phase),
     )
@@ -90,6 +95,28 @@ def token_source(audience: str = "", seconds: int = 3607) -> VolumeProjection:
 
 
 @dataclass
+class Stubs:
+    """Makes keys that are only numbers. `batches`: the key types of each call. `fault`: the error of each call; "": none."""
+
+    batches: list[tuple[str, ...]] = field(default_factory=list)
+    fault: str = ""
+    made: int = 0
+
+    async def make(self, key_types: Sequence[str]) -> list[StubRequest]:
+        self.batches.append(tuple(key_types))
+        await asyncio.sleep(0.1)
+        if self.fault:
+            raise KeysError(self.fault)
+        numbers = range(self.made + 1, self.made + len(key_types) + 1)
+        self.made += len(key_types)
+        return [StubRequest(key_pem(number), f"stub {number}".encode()) for number in numbers]
+
+
+def key_pem(number: int) -> str:
+    return f"-----BEGIN PRIVATE KEY-----\n{number}\n-----END PRIVATE KEY-----\n"
+
+
+@dataclass
 class Stand:
     """What a test sees and does. `published`: every snapshot that a reader could have seen."""
 
@@ -98,6 +125,8 @@ class Stand:
     content: Cell[Content]
     roster: CellWriter[Roster]
     node: CellWriter[ApiNode]
+    stubs: Stubs
+    events: Sink[KubeEvent]
     published: list[Content] = field(default_factory=list)
 
     def want(self, *pods: Pod, rejected: bool = False) -> None:
@@ -157,12 +186,14 @@ async def stand(
         await server.start()
     client = ApiClient(server.access(), server.clock, ClientLimits(deadline_s=deadline_s))
     roster, roster_writer = make_cell("roster", Roster())
-    node, node_writer = make_cell("api-node", ApiNode(object_ttl_s=object_ttl_s))
+    node, node_writer = make_cell("api-node", ApiNode(object_ttl_s=object_ttl_s, registered=True, uid="node-uid"))
     content, writer = make_cell("content", Content())
-    settings = settings or ContentSettings(node="n", trust_bundles=True)
+    settings = settings or ContentSettings(node="n", trust_bundles=True, pod_certificates=True)
     needs = partial(pod_needs, volume_keys=volume_keys)
-    loop = ContentLoop(roster, writer, client, server.clock, settings, node, needs)
-    made = Stand(server, client, content, roster_writer, node_writer)
+    stubs, events = Stubs(), Sink[KubeEvent]()
+    issuing = CertificateTools(events, stubs.make)
+    loop = ContentLoop(ContentInputs(roster, node), writer, client, server.clock, settings, needs, issuing)
+    made = Stand(server, client, content, roster_writer, node_writer, stubs, events)
 
     async def record() -> None:
         async for now in content.changes():

@@ -14,17 +14,19 @@ from pykubelet.testing.kubeapi.fake import ApiFault
 
 pytestmark = pytest.mark.virtual_time
 
-PATH = "/apis/certificates.k8s.io/v1alpha1/clustertrustbundles"
+VERSIONS = ("v1", "v1beta1", "v1alpha1")
+PATH = "/apis/certificates.k8s.io/v1/clustertrustbundles"
 A = "-----BEGIN CERTIFICATE-----\nQUFB\n-----END CERTIFICATE-----\n"
 B = "-----BEGIN CERTIFICATE-----\nQkJC\n-----END CERTIFICATE-----\n"
 
 
-def serving() -> MemoryApiServer:
+def serving(*versions: str) -> MemoryApiServer:
+    """Versions of the API in which there are trust bundles; v1 unless given. In v1 there are signing requests in any case."""
     server = virtual_api_server()
-    server.served = {
-        "certificates.k8s.io/v1beta1": ("certificatesigningrequests",),
-        "certificates.k8s.io/v1alpha1": ("clustertrustbundles",),
-    }
+    server.served["certificates.k8s.io/v1"] = ("certificatesigningrequests",)
+    for version in versions or ("v1",):
+        plurals = server.served.get(f"certificates.k8s.io/{version}", ())
+        server.served[f"certificates.k8s.io/{version}"] = (*plurals, "clustertrustbundles")
     return server
 
 
@@ -69,6 +71,18 @@ async def test_bundles_by_name_and_by_signer_follow_what_is_there() -> None:
         assert await s.value(key_of(chosen)) == TrustBundle(A)
         await s.value(key_of(everything), lambda bundle: bundle.pem == A + B)
         assert s.content.get().find(key_of(nothing)) == none
+
+
+@pytest.mark.parametrize("served", [VERSIONS, VERSIONS[1:], VERSIONS[2:]])
+async def test_the_newest_version_that_is_served_is_read(served: tuple[str, ...]) -> None:
+    async with stand(server=serving(*served)) as s:
+        for version in served:
+            path = PATH.replace("/v1/", f"/{version}/")
+            s.server.create(
+                path, {"metadata": {"name": "one"}, "spec": {"trustBundle": A if version == served[0] else B}}
+            )
+        s.want(pod_with(projected=wanting(by_name("one"))))
+        assert await s.value(key_of(by_name("one"))) == TrustBundle(A)
 
 
 async def test_a_bundle_wanted_later_needs_no_further_request() -> None:

@@ -9,13 +9,17 @@ from provide.volumes.samples import NODE, inputs, make_pod, moment, roster
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import ConfigMap, Pod, Secret, Volume
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.certificates import PodCertificate
 from pykubelet.base.model.content import (
     Absent,
+    CertificateKey,
+    CertificateRecord,
     Content,
     ContentKey,
     ContentKind,
     Found,
     ObjectKey,
+    Pending,
     Present,
     Token,
     TokenKey,
@@ -25,7 +29,7 @@ from pykubelet.base.model.content import (
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import PodMounts
 from pykubelet.base.model.paths import Paths
-from pykubelet.base.model.waits import Owner
+from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.provide.volumes.decide import step
 from pykubelet.provide.volumes.kind import Plan, RefusedPlan, UndecidedPlan
 from pykubelet.provide.volumes.model import (
@@ -208,10 +212,61 @@ def test_trust_bundles_may_be_empty_only_where_that_is_all_right() -> None:
     )
 
 
-def test_a_source_that_is_not_supported_is_named() -> None:
-    certificate = {"podCertificate": {"signerName": "x/y", "keyType": "ED25519"}}
-    volume = from_object(Volume, {"name": "v", "projected": {"sources": [certificate]}})
-    assert plan(volume, Content(True)) == RefusedPlan('projected volume source "podCertificate" is not supported')
+CERTIFICATE = CertificateKey(PodUID("u1"), "shop", "web", "v", 0, "x/y")
+
+
+def certified(**paths: str) -> Volume:
+    source = {"podCertificate": {"signerName": "x/y", "keyType": "ED25519", **paths}}
+    return from_object(Volume, {"name": "v", "projected": {"sources": [source]}})
+
+
+def with_certificate(found: Found | None) -> Content:
+    return Content(True, certificates={CERTIFICATE: CertificateRecord(found=found)})
+
+
+ISSUED = Present(PodCertificate("KEY\n", "CHAIN\n", 1.0, 2.0))
+
+
+def test_the_files_of_a_certificate() -> None:
+    volume = certified(credentialBundlePath="both.pem", keyPath="key.pem", certificateChainPath="chain.pem")
+    expected = {"both.pem": (b"KEY\nCHAIN\n", 0o644), "key.pem": (b"KEY\n", 0o644), "chain.pem": (b"CHAIN\n", 0o644)}
+    assert files(plan(volume, with_certificate(ISSUED))) == expected
+    assert set(files(plan(certified(keyPath="k"), with_certificate(ISSUED)))) == {"k"}
+
+
+def test_files_of_a_certificate_belong_to_the_pods_user() -> None:
+    pod = from_object(
+        Pod,
+        {
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u1"},
+            "spec": {"securityContext": {"runAsUser": 1000}, "containers": [{"name": "main"}]},
+        },
+    )
+    found = plan(certified(keyPath="k"), with_certificate(ISSUED), pod=pod)
+    assert isinstance(found, PayloadPlan)
+    (file,) = found.files
+    assert (file.mode, file.owner) == (0o600, 1000)
+    assert "KEY" not in repr(found)
+
+
+def test_a_certificate_that_was_requested_a_moment_ago_is_awaited() -> None:
+    for content in (Content(True), with_certificate(None)):
+        found = plan(certified(keyPath="k"), content)
+        assert isinstance(found, UndecidedPlan)
+        assert found.awaited == (CERTIFICATE,)
+
+
+def test_a_certificate_that_no_signer_has_issued_refuses_the_volume_with_its_wait() -> None:
+    wait = Wait("pod certificate", Owner.SIGNER, 1.0, "of signer x/y")
+    found = plan(certified(keyPath="k"), with_certificate(Pending("credential bundle is not issued yet", wait)))
+    assert isinstance(found, RefusedPlan)
+    assert (found.error, found.waits) == ("credential bundle is not issued yet", (wait,))
+    refused = plan(certified(keyPath="k"), with_certificate(Absent("PodCertificateRequest was permanently denied")))
+    assert refused == RefusedPlan("PodCertificateRequest was permanently denied")
+
+
+def test_without_an_api_server_there_are_no_certificates() -> None:
+    assert plan(certified(keyPath="k"), Content()) == RefusedPlan("unimplemented")
 
 
 def test_directories_for_volumes_mounted_inside_are_made_with_the_volume() -> None:
@@ -324,6 +379,30 @@ def test_a_volume_in_place_stays_when_its_object_goes_with_one_event() -> None:
     assert driver.knows(known(m=config_map(a="1"))) == []  # the same again: nothing to write
     assert driver.mounts.waits == ()
     assert written(driver.knows(known(m=config_map(a="2")))) == [{"a": b"2"}]
+
+
+def test_a_pod_waits_for_a_signer_by_name_and_its_volume_follows_each_certificate() -> None:
+    driver = Driver(certified(credentialBundlePath="b"))
+    driver.knows(with_certificate(None))
+    assert driver.waits() == [("pod certificate", "of signer x/y", Owner.OBJECT_CACHE)]
+    wait = Wait("pod certificate", Owner.SIGNER, 7.0, "of signer x/y", detail="PodCertificateRequest shop/req-1")
+    pending = with_certificate(Pending("credential bundle is not issued yet", wait))
+    text = 'MountVolume.SetUp failed for volume "v" : credential bundle is not issued yet'
+    assert texts(driver.knows(pending)) == [text]
+    assert list(driver.mounts.waits) == [wait]
+    assert driver.knows(replace(pending)) == []  # one Event
+    assert written(driver.knows(with_certificate(ISSUED))) == [{"b": b"KEY\nCHAIN\n"}]
+    driver.ended()
+    assert driver.mounts.ready and driver.mounts.waits == ()
+    newer = Present(PodCertificate("KEY2\n", "CHAIN2\n", 3.0, 4.0))
+    assert written(driver.knows(with_certificate(newer))) == [{"b": b"KEY2\nCHAIN2\n"}]
+    driver.ended()
+    # after a restart it is requested anew: the volume stays as it is
+    assert driver.knows(pending) == []
+    assert driver.mounts.ready and driver.mounts.waits == ()
+    refused = 'MountVolume.SetUp failed for volume "v" : denied'
+    assert texts(driver.knows(with_certificate(Absent("denied")))) == [refused]
+    assert driver.mounts.ready
 
 
 def test_a_sandbox_need_not_wait_for_tokens_and_writing_but_for_everything_else() -> None:

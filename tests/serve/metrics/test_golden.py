@@ -14,6 +14,7 @@ from serve.world import NOW, make_world
 import pykubelet
 from pykubelet.base.kit.metrics import PROBES, REGISTRY, Counter, Gauge, Histogram, MetricFamily, Registry
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.content import CertificateKey, CertificateRecord, Content
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.mounts import MountedVolume, Mounts, PodMounts
 from pykubelet.base.model.plugins import Plugins
@@ -149,6 +150,7 @@ def reported() -> MetricsInputs:
         cgroup_version=2,
         now=NOW,
         volume_plugins={"emptyDir": "kubernetes.io/empty-dir"},
+        content=Content(True, certificates={CertificateKey(uid, "default", "web", "v", 0, "a/b"): CertificateRecord()}),
         plugins=Plugins(problems={"/r/gpu.sock": "GetInfo: hangs"}),
     )
 

@@ -8,6 +8,9 @@ from serve.metrics.test_golden import everything_used
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Volume
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.certificates import CertificateStage, PodCertificate
+from pykubelet.base.model.content import Absent, CertificateKey, CertificateRecord, Content, Present
+from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, Stage
 from pykubelet.base.model.mounts import MountedVolume, Mounts, PodMounts
 from pykubelet.base.model.node import NodeView
@@ -49,6 +52,33 @@ def test_volumes_that_are_wanted_and_those_in_place() -> None:
         ("kubernetes.io/empty-dir", "actual_state_of_world"): 1,
         ("kubernetes.io/empty-dir", "desired_state_of_world"): 2,
         ("kubernetes.io/host-path", "desired_state_of_world"): 1,
+    }
+
+
+def test_certificates_of_pods_by_signer_and_state() -> None:
+    def key(index: int, signer: str) -> CertificateKey:
+        return CertificateKey(PodUID("u"), "shop", "web", "v", index, signer)
+
+    def issued(refresh_at: float, not_after: float) -> CertificateRecord:
+        return CertificateRecord(CertificateStage.FRESH, Present(PodCertificate("k", "c", refresh_at, not_after)))
+
+    records = {
+        key(0, "a/b"): issued(5000.0, 9000.0),
+        key(1, "a/b"): issued(4401.0, 9000.0),
+        key(2, "a/b"): issued(4399.0, 9000.0),
+        key(3, "a/b"): issued(1000.0, 4999.0),
+        key(4, "a/b"): CertificateRecord(),
+        key(5, "c/d"): CertificateRecord(CertificateStage.DENIED, Absent("no")),
+        key(6, "c/d"): CertificateRecord(CertificateStage.FAILED, Absent("no")),
+    }
+    reported = replace(REPORTED, now=5000.0, content=Content(True, certificates=records))
+    assert values(reported, "kubelet_podcertificate_states") == {
+        ("a/b", "fresh"): 2,
+        ("a/b", "overdue_for_refresh"): 1,
+        ("a/b", "expired"): 1,
+        ("a/b", "not_yet_issued"): 1,
+        ("c/d", "denied"): 1,
+        ("c/d", "failed"): 1,
     }
 
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 from pykubelet.base.api.core import ConfigMap, RuntimeClass, Secret, Service
 from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim, VolumeAttachment
 from pykubelet.base.kit.values import RedactedValue, Value, changed_keys, field
+from pykubelet.base.model.certificates import CertificateStage, PodCertificate
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.waits import Owner, Wait
 
@@ -74,6 +75,17 @@ class Token(RedactedValue):
     expires_at: float
 
 
+class CertificateKey(Value):
+    """The certificate for one podCertificate source of a projected volume. `source`: its index in the volume's sources."""
+
+    pod: PodUID
+    namespace: str
+    pod_name: str
+    volume: str
+    source: int
+    signer_name: str
+
+
 class Present(Value):
     value: (
         ConfigMap
@@ -81,6 +93,7 @@ class Present(Value):
         | RuntimeClass
         | TrustBundle
         | Token
+        | PodCertificate
         | CSIDriver
         | PersistentVolumeClaim
         | PersistentVolume
@@ -101,8 +114,25 @@ class Unreadable(Value):
     since: float
 
 
-Found = Present | Absent | Unreadable
-ContentKey = ObjectKey | TokenKey
+class Pending(Value):
+    """Another party has to act before there is an answer. `message`: the error of a volume that needs it. `wait`: what users see."""
+
+    message: str
+    wait: Wait
+
+
+Found = Present | Absent | Unreadable | Pending
+ContentKey = ObjectKey | TokenKey | CertificateKey
+
+
+class CertificateRecord(Value):
+    """Where one certificate stands. `found`: None while it was requested only a moment ago.
+
+    `stage`: that at the time when this was made; `stage_at` has the stage of a certificate that was issued.
+    """
+
+    stage: CertificateStage = CertificateStage.NOT_YET_ISSUED
+    found: Found | None = None
 
 
 class Content(Value):
@@ -118,6 +148,7 @@ class Content(Value):
     services: tuple[Service, ...] | None = None
     has_manifests: bool = False
     made_from: tuple[ManifestObject, ...] = ()
+    certificates: Mapping[CertificateKey, CertificateRecord] = field(default_factory=dict)
 
     def may_answer(self, key: ContentKey) -> bool:
         """Whether there is anything that may answer the key."""
@@ -125,6 +156,9 @@ class Content(Value):
 
     def find(self, key: ContentKey) -> Found | None:
         """The answer; None while there is none."""
+        if isinstance(key, CertificateKey):
+            record = self.certificates.get(key)
+            return record.found if record is not None else None
         return self.objects.get(key) if isinstance(key, ObjectKey) else self.tokens.get(key)
 
 
@@ -144,6 +178,8 @@ def wait_label(key: ContentKey) -> tuple[str, str]:
     """The name and the subject of a wait for this key, as users read them: `configMap`, `namespace/name`."""
     if isinstance(key, TokenKey):
         return "service account token", f"{key.namespace}/{key.service_account}"
+    if isinstance(key, CertificateKey):
+        return "pod certificate", f"of signer {key.signer_name}"
     return _SPOKEN[key.kind], f"{key.namespace}/{key.name}" if key.namespace else key.name
 
 
@@ -159,4 +195,5 @@ LEADING = frozenset({ContentKind.CSI_DRIVER, ContentKind.VOLUME_CLAIM, ContentKi
 
 def changed_content(before: Content, now: Content) -> set[ContentKey]:
     """The keys with changed answers."""
-    return {*changed_keys(before.objects, now.objects), *changed_keys(before.tokens, now.tokens)}
+    certificates = changed_keys(before.certificates, now.certificates)
+    return {*changed_keys(before.objects, now.objects), *changed_keys(before.tokens, now.tokens), *certificates}

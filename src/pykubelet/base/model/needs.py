@@ -18,13 +18,14 @@ from pykubelet.base.api.core import (
     EphemeralContainer,
     LabelSelector,
     Pod,
+    PodCertificateProjection,
     PodExtendedResourceClaimStatus,
     ServiceAccountTokenProjection,
     Volume,
 )
 from pykubelet.base.kit.values import Value, remember_last
 from pykubelet.base.model.containers import every_container
-from pykubelet.base.model.content import Content, ContentKey, ContentKind, ObjectKey, TokenKey
+from pykubelet.base.model.content import CertificateKey, Content, ContentKey, ContentKind, ObjectKey, TokenKey
 from pykubelet.base.model.ids import PodUID
 
 #: The API server's default of `serviceAccountToken.expirationSeconds`.
@@ -37,6 +38,12 @@ class Needs(Value):
 
     objects: frozenset[ObjectKey] = frozenset()
     tokens: frozenset[TokenKey] = frozenset()
+    certificates: frozenset[CertificateKey] = frozenset()
+
+    @property
+    def all_keys(self) -> frozenset[ContentKey]:
+        """All of them."""
+        return self.objects | self.tokens | self.certificates
 
 
 VolumeKeys = Callable[[Pod, Volume, Content], Iterable[ContentKey]]
@@ -59,6 +66,7 @@ def pod_needs(pod: Pod, content: Content, volume_keys: VolumeKeys) -> Needs:
     return Needs(
         frozenset(key for key in keys if isinstance(key, ObjectKey)),
         frozenset(key for key in keys if isinstance(key, TokenKey)),
+        frozenset(key for key in keys if isinstance(key, CertificateKey)),
     )
 
 
@@ -138,6 +146,20 @@ def token_key(pod: Pod, source: ServiceAccountTokenProjection) -> TokenKey:
         source.audience,
         life_s,
     )
+
+
+def certificate_key(pod: Pod, volume: Volume, index: int, source: PodCertificateProjection) -> CertificateKey:
+    """The certificate that the source with this index in a projected volume asks for."""
+    metadata = pod.metadata
+    uid, signer = PodUID(metadata.uid), source.signerName
+    return CertificateKey(uid, metadata.namespace, metadata.name, volume.name, index, signer)
+
+
+def certificate_source(pod: Pod, key: CertificateKey) -> PodCertificateProjection | None:
+    """The source behind a key of the pod; None if the pod has no such source."""
+    projected = next((v.projected for v in pod.spec.volumes if v.name == key.volume), None)
+    sources = projected.sources if projected is not None else ()
+    return sources[key.source].podCertificate if key.source < len(sources) else None
 
 
 def bundle_key(source: ClusterTrustBundleProjection) -> ObjectKey | None:

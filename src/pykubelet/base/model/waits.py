@@ -33,6 +33,7 @@ class Owner(StrEnum):
     CONTAINER_RUNTIME = "container runtime"
     API_SERVER = "API server"
     CONTAINER = "container"
+    SIGNER = "signer"
 
 
 #: The package behind each owner; for an external party, the package that waits for it.
@@ -55,6 +56,7 @@ MODULES: Final = {
     Owner.CONTAINER_RUNTIME: "act/runtime",
     Owner.API_SERVER: "report/status",
     Owner.CONTAINER: "act/pods",
+    Owner.SIGNER: "provide/objects",
 }
 
 

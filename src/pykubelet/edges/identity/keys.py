@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from pykubelet.base.kit.values import RedactedValue, Value
@@ -39,6 +40,14 @@ class SigningRequest(RedactedValue):
     public: bytes = b""
 
 
+class StubRequest(RedactedValue):
+    """A private key in PEM, and a signing request without a subject, signed by it, as DER."""
+
+    hidden: ClassVar = ("key",)
+    key: str
+    request: bytes
+
+
 class Description(Value):
     """The relevant fields of a certificate. Times are wall seconds."""
 
@@ -64,6 +73,12 @@ async def make_request(
     question = {"kind": "request", "name": name, "organizations": organizations, "dns": dns, "ips": ips, "key": key}
     answer = await _ask(question)
     return SigningRequest(answer["key"], answer["request"], base64.b64decode(answer["public"]))
+
+
+async def make_stub_requests(key_types: Sequence[str]) -> list[StubRequest]:
+    """Create a key of each of these types (`base/api/key_types.py`), with its signing request. Raises KeysError."""
+    answer = await _ask({"kind": "stubs", "types": list(key_types)})
+    return [StubRequest(made["key"], base64.b64decode(made["request"])) for made in answer["stubs"]]
 
 
 async def describe_pair(pem: bytes) -> Description:

@@ -4,6 +4,8 @@ It reads a JSON question from standard input and writes a JSON answer to standar
 - `{"kind": "self-signed", "name", "dns", "ips", "days"}` gives `{"key", "certificate"}` in PEM.
 - `{"kind": "request", "name", "organizations", "dns", "ips", "key"?}` gives `{"key", "request", "public"}`: PEM, and the
   public key as DER in base64.
+- `{"kind": "stubs", "types"}` gives `{"stubs": [{"key", "request"}]}`, one for each of the key types: the key in PEM (PKCS #8), and a
+  signing request without a subject as DER in base64, which proves possession of the key (KEP-4317).
 - `{"kind": "describe", "pem"}` gives `{"not_before", "not_after", "name", "organizations", "dns", "ips"}` of the first
   certificate; the last block must be its key.
 
@@ -17,15 +19,26 @@ import datetime
 import ipaddress
 import json
 import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 #: Certificates are backdated, because the clocks of a cluster differ a little.
 BACKDATED = datetime.timedelta(hours=1)
+StubKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
+#: For each key type of a pod certificate (`base/api/key_types.py`) how a key is made, and the hash that it signs; None: its own.
+STUB_KEYS: Mapping[str, tuple[Callable[[], StubKey], hashes.SHA256 | hashes.SHA384 | hashes.SHA512 | None]] = {
+    "ECDSAP256": (lambda: ec.generate_private_key(ec.SECP256R1()), hashes.SHA256()),
+    "ECDSAP384": (lambda: ec.generate_private_key(ec.SECP384R1()), hashes.SHA384()),
+    "ECDSAP521": (lambda: ec.generate_private_key(ec.SECP521R1()), hashes.SHA512()),
+    "ED25519": (ed25519.Ed25519PrivateKey.generate, None),
+    "RSA3072": (lambda: rsa.generate_private_key(65537, 3072), hashes.SHA256()),
+    "RSA4096": (lambda: rsa.generate_private_key(65537, 4096), hashes.SHA256()),
+}
 
 
 def names_of(question: dict[str, Any]) -> x509.SubjectAlternativeName | None:
@@ -71,6 +84,18 @@ def signing_request(question: dict[str, Any], key: ec.EllipticCurvePrivateKey) -
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
+def stub(key_type: str) -> dict[str, str]:
+    """A new key of this type, and a signing request that is signed by it and contains nothing else."""
+    make, digest = STUB_KEYS[key_type]
+    key = make()
+    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, digest)
+    form, encryption = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return {
+        "key": key.private_bytes(serialization.Encoding.PEM, form, encryption).decode(),
+        "request": base64.b64encode(request.public_bytes(serialization.Encoding.DER)).decode(),
+    }
+
+
 def key_of(question: dict[str, Any]) -> ec.EllipticCurvePrivateKey:
     """The key in the question, else a new one."""
     given = question.get("key")
@@ -86,6 +111,8 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
     """The answer to one question; the module's docstring describes both. Raises ValueError or KeyError for a bad question."""
     if question["kind"] == "describe":
         return description(question["pem"].encode())
+    if question["kind"] == "stubs":
+        return {"stubs": [stub(key_type) for key_type in question["types"]]}
     key = key_of(question)
     encoding, encryption = serialization.Encoding.PEM, serialization.NoEncryption()
     pem = key.private_bytes(encoding, serialization.PrivateFormat.TraditionalOpenSSL, encryption).decode()

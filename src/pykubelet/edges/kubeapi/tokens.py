@@ -1,4 +1,4 @@
-"""Requests service account tokens for pods.
+"""Requests service account tokens for pods, and reads service accounts.
 
 Source: KEP-1205; the API reference, TokenRequest.
 """
@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import random
 
+import msgspec
+
 from pykubelet.base.api.auth import BoundObjectReference, TokenRequest, TokenRequestSpec
+from pykubelet.base.api.core import ObjectMeta
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.values import Value
@@ -37,6 +40,17 @@ class HeldToken(Value):
     def age_s(self, now: float, wall: float) -> float:
         """The age in seconds, by the clock that shows more: the wall clock may be set, and the monotonic one may pause."""
         return max(now - self.at, wall - self.wall)
+
+
+class _ServiceAccount(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+async def read_account(client: ApiClient, namespace: str, name: str) -> ObjectMeta:
+    """The metadata of a ServiceAccount. Raises ApiError."""
+    if not is_object_name(name):
+        raise ApiError(404, "NotFound", f'serviceaccounts "{name}" not found')
+    return (await client.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}", _ServiceAccount)).metadata
 
 
 async def request_token(client: ApiClient, key: TokenKey, clock: Clock) -> HeldToken:

@@ -7,8 +7,6 @@ Source: KEP-4412 (projected service account tokens for kubelet image credential 
 
 from __future__ import annotations
 
-import msgspec
-
 from pykubelet.base.api.core import ObjectMeta
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.values import Value
@@ -16,12 +14,8 @@ from pykubelet.base.model.content import TokenKey
 from pykubelet.base.model.ids import PodRef, is_object_name
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.edges.kubeapi.tokens import HeldToken, request_token
+from pykubelet.edges.kubeapi.tokens import HeldToken, read_account, request_token
 from pykubelet.edges.plugins.credential_provider import ProviderError
-
-
-class _ServiceAccount(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
 
 
 class _Held(Value):
@@ -39,11 +33,10 @@ class PullIdentity:
 
     async def account(self, namespace: str, name: str) -> ObjectMeta:
         """Read the metadata of the ServiceAccount."""
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}"
         if not is_object_name(name):
             raise ProviderError(f"{namespace}/{name} is no service account")
         try:
-            return (await self._client.get(path, _ServiceAccount)).metadata
+            return await read_account(self._client, namespace, name)
         except ApiError as error:
             raise ProviderError(f"failed to get service account {namespace}/{name}: {error.message}") from error
 

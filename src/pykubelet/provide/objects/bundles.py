@@ -12,8 +12,6 @@ import random
 from collections.abc import Mapping
 from contextlib import aclosing
 
-import msgspec
-
 from pykubelet.base.api.certificates import ClusterTrustBundle
 from pykubelet.base.api.labels import matches_selector
 from pykubelet.base.kit.clock import Clock
@@ -24,23 +22,16 @@ from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.listwatch import follow
 from pykubelet.provide.objects.decide import pem_text, retry_delay_s, trust_anchors
+from pykubelet.provide.objects.discovery import CERTIFICATES, served_version
 from pykubelet.provide.objects.model import Answered
 
-GROUP = "/apis/certificates.k8s.io"
-VERSIONS = ("v1beta1", "v1alpha1")
+#: The last is served only by API servers up to 1.36.
+VERSIONS = ("v1", "v1beta1", "v1alpha1")
 PLURAL = "clustertrustbundles"
 RECHECK_S = 300.0
 RETRY_S = 0.5
 RETRY_CAP_S = 30.0
 NOT_SERVED = "ClusterTrustBundle projection is not supported in static kubelet mode"
-
-
-class _Resource(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
-class _Resources(msgspec.Struct, frozen=True):
-    resources: tuple[_Resource, ...] = ()
 
 
 class TrustBundles:
@@ -75,7 +66,7 @@ class TrustBundles:
                 self._wanted.clear()
                 await self._wanted.wait()
             try:
-                version = await self._served_version() if self._is_on else ""
+                version = await served_version(self._client, CERTIFICATES, VERSIONS, PLURAL) if self._is_on else ""
             except ApiError as error:
                 failures += 1
                 self._answer_unreadable(f"failed to ensure informer manager for ClusterTrustBundles: {error.message}")
@@ -83,25 +74,14 @@ class TrustBundles:
                 continue
             failures = 0
             if version:
-                await self._follow(f"{GROUP}/{version}/{PLURAL}")
-            self._answer_unreadable(NOT_SERVED)
-            await asyncio.sleep(RECHECK_S)
-
-    async def _served_version(self) -> str:
-        """The newest served API version with ClusterTrustBundles, "" for none. Raises ApiError."""
-        for version in VERSIONS:
-            try:
-                found = await self._client.get(f"{GROUP}/{version}", _Resources)
-            except ApiError as error:
-                if not error.is_not_found:
-                    raise
-                continue
-            if any(resource.name == PLURAL for resource in found.resources):
-                return version
-        return ""
+                await self._follow(f"{CERTIFICATES}/{version}/{PLURAL}")
+                await asyncio.sleep(RETRY_S)
+            else:
+                self._answer_unreadable(NOT_SERVED)
+                await asyncio.sleep(RECHECK_S)
 
     async def _follow(self, path: str) -> None:
-        """Watch the bundles until the API is no longer served."""
+        """Watch the bundles until this version of the API is no longer served."""
         async with aclosing(follow(self._client, path, ClusterTrustBundle, self._clock)) as listings:
             async for listed in listings:
                 if listed.error is not None and listed.error.is_not_found:

@@ -1,4 +1,4 @@
-"""Retry delays of requests, and the text of trust bundles. Pure; the caller passes random numbers between 0 and 1.
+"""Retry delays of requests, and the text of trust bundles and certificate chains. Pure; the caller passes random numbers between 0 and 1.
 
 Rules:
 - A token is replaced at 80 % of its lifetime or after 24 hours, whichever comes first, and up to 10 s earlier, so that
@@ -47,20 +47,30 @@ def is_settled(found: Found | None) -> bool:
     return value is not None
 
 
+def pem_blocks(text: str) -> list[str]:
+    """The PEM blocks of a text as base64, without headers and what is between the blocks."""
+    blocks: list[str] = []
+    lines: list[str] | None = None
+    for line in (line.strip() for line in text.splitlines()):
+        if line.startswith("-----BEGIN ") and line.endswith("-----"):
+            lines = []
+        elif line.startswith("-----END ") and lines is not None:
+            blocks.append("".join(lines))
+            lines = None
+        elif lines is not None and ":" not in line:
+            lines.append(line)
+    return blocks
+
+
 def trust_anchors(bundles: Iterable[str]) -> list[str]:
     """The distinct PEM blocks of all bundles, as base64 without headers, sorted."""
-    blocks: set[str] = set()
-    for text in bundles:
-        lines: list[str] | None = None
-        for line in (line.strip() for line in text.splitlines()):
-            if line.startswith("-----BEGIN ") and line.endswith("-----"):
-                lines = []
-            elif line.startswith("-----END ") and lines is not None:
-                blocks.add("".join(lines))
-                lines = None
-            elif lines is not None and ":" not in line:
-                lines.append(line)
-    return sorted(blocks)
+    return sorted({block for text in bundles for block in pem_blocks(text)})
+
+
+def clean_chain(text: str) -> str:
+    """A certificate chain in PEM without headers and what is between the blocks; the same text if it has neither."""
+    clean = pem_text(pem_blocks(text))
+    return text if clean == text else clean
 
 
 def pem_text(anchors: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
+from pykubelet.base.kit.cells import CellWriter, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
@@ -22,6 +22,8 @@ from pykubelet.base.kit.values import changed_keys
 from pykubelet.base.kit.yields import Yields
 from pykubelet.base.model.content import (
     LEADING,
+    CertificateKey,
+    CertificateRecord,
     Content,
     ContentKey,
     ContentKind,
@@ -32,13 +34,20 @@ from pykubelet.base.model.content import (
 )
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import Needs
-from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.phase import Phase
-from pykubelet.base.model.roster import Roster, RosterPod
+from pykubelet.base.model.roster import RosterPod
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.provide.objects.bundles import TrustBundles
-from pykubelet.provide.objects.excess import MANY, TOO_MANY, ExcessKeys
-from pykubelet.provide.objects.model import Answered, ContentSettings, Event, ReferenceExpired, ServicesListed
+from pykubelet.provide.objects.certificates import CertificateTools, PodCertificates
+from pykubelet.provide.objects.excess import MANY, ExcessKeys, too_many
+from pykubelet.provide.objects.model import (
+    Answered,
+    ContentInputs,
+    ContentSettings,
+    Event,
+    ReferenceExpired,
+    ServicesListed,
+)
 from pykubelet.provide.objects.objects import (
     KeeperTools,
     ObjectKeeper,
@@ -51,7 +60,8 @@ from pykubelet.provide.objects.objects import (
 from pykubelet.provide.objects.services import keep_services
 from pykubelet.provide.objects.tokens import TokenKeeper
 
-K = TypeVar("K", ObjectKey, TokenKey)
+K = TypeVar("K", ObjectKey, TokenKey, CertificateKey)
+V = TypeVar("V", Found, CertificateRecord)
 CLOCK_PERIOD_S = 60.0
 #: So many keepers are started before other tasks go on. While more than `MANY` answers are awaited, and a pod refers to many,
 #: those of so many seconds are published together.
@@ -70,17 +80,17 @@ class ContentLoop:
 
     def __init__(
         self,
-        roster: Cell[Roster],
+        inputs: ContentInputs,
         content: CellWriter[Content],
         client: ApiClient,
         clock: Clock,
         settings: ContentSettings,
-        node: Cell[ApiNode],
         needs: Callable[[Pod, Content], Needs],
+        issuing: CertificateTools,
     ) -> None:
         self._needs_of = needs
-        self._node = node
-        self._roster = roster
+        self._node = inputs.node
+        self._roster = inputs.roster
         self._content = content
         self._client = client
         self._clock = clock
@@ -89,6 +99,8 @@ class ContentLoop:
         self._mailbox: Mailbox[Event] = Mailbox("content", self._wakeup)
         self._tasks = Supervisor("edges.content")
         self._bundles = TrustBundles(client, clock, self._mailbox, is_on=settings.trust_bundles)
+        tools, is_on = KeeperTools(client, clock, settings, self._mailbox), settings.pod_certificates
+        self._certificates = PodCertificates(tools, issuing, inputs.node, self._tasks, is_on=is_on)
         self._seen: Mapping[PodUID, RosterPod] = {}
         self._needs: dict[PodUID, tuple[Pod, Needs]] = {}
         self._users: Counter[ContentKey] = Counter()
@@ -96,7 +108,7 @@ class ContentLoop:
         self._to_start: dict[ContentKey, None] = {}
         self._excess = ExcessKeys()
         self._reads = ReadQueue(self._tasks, self._excess)
-        self._seen_node = node.get()
+        self._seen_node = inputs.node.get()
         self._tokens: dict[TokenKey, tuple[TokenKeeper, asyncio.Task[None]]] = {}
         self._lingering: dict[ObjectKey, asyncio.TimerHandle] = {}
         self._services_wanted = False
@@ -107,6 +119,7 @@ class ContentLoop:
         async with self._tasks as tasks:
             tasks.start_root("content clock", self._watch_clock())
             tasks.start_root("content bundles", self._bundles.run())
+            tasks.start_root("content certificates", self._certificates.run())
             tasks.start_root("content loop", self._iterate_forever())
             try:
                 raise await tasks.wait_failed()
@@ -115,6 +128,7 @@ class ContentLoop:
                     timer.cancel()
                 for keeper in self._objects.values():
                     keeper.cancel()
+                self._certificates.cancel()
 
     async def _watch_clock(self) -> None:
         """Notify the token keepers when the wall clock jumps, for example after the machine was suspended."""
@@ -125,6 +139,7 @@ class ContentLoop:
             if abs(ahead - before) > JUMP_S:
                 for keeper, _ in self._tokens.values():
                     keeper.clock_jumped()
+                self._certificates.clock_jumped()
 
     async def _iterate_forever(self) -> None:
         with set_on_change(self._wakeup, self._roster, self._node):
@@ -149,7 +164,8 @@ class ContentLoop:
         for event in events:
             match event:
                 case Answered(key, found):
-                    if key in self._tokens or key in self._objects or key in self._bundles.keys:
+                    known = self._tokens, self._objects, self._bundles.keys, self._certificates
+                    if any(key in keys for keys in known):
                         draft.put(key, found)
                 case ServicesListed(services):
                     draft.services = services
@@ -181,8 +197,8 @@ class ContentLoop:
                     continue
                 needs = self._bounded(uid, self._needs_of(pod, content), draft)
                 self._needs[uid] = pod, needs
-                arrived += (*(needs.tokens - old.tokens), *(needs.objects - old.objects))
-                left += (*(old.tokens - needs.tokens), *(old.objects - needs.objects))
+                arrived += needs.all_keys - old.all_keys
+                left += old.all_keys - needs.all_keys
             self._refer(arrived, left, draft)
             changed = {key for key in arrived if isinstance(key, ObjectKey) and _leads(key) and key in content.objects}
 
@@ -192,6 +208,9 @@ class ContentLoop:
         for key in sorted(set(arrived), key=_is_object):
             if isinstance(key, TokenKey):
                 self._want_token(key)
+            elif isinstance(key, CertificateKey):
+                if key not in self._certificates:
+                    self._certificates.want(key, self._needs[key.pod][0])
             elif key.kind is not ContentKind.TRUST_BUNDLE:
                 self._want_object(key)
         for key in set(left):
@@ -207,7 +226,8 @@ class ContentLoop:
         for key in dropped:
             draft.put(key, None)
         for key in added:
-            draft.put(key, Unreadable(TOO_MANY, self._clock.wall()))
+            found = Unreadable(too_many(key), self._clock.wall())
+            draft.put(key, CertificateRecord(found=found) if isinstance(key, CertificateKey) else found)
         return kept
 
     def _take_roster(
@@ -232,8 +252,8 @@ class ContentLoop:
                 self._bounded(uid, needs, draft)
             old = had[1] if had is not None else Needs()
             if needs != old:
-                arrived += (*needs.tokens, *needs.objects)
-                left += (*old.tokens, *old.objects)
+                arrived += needs.all_keys
+                left += old.all_keys
         return arrived, left
 
     # Keepers
@@ -261,7 +281,7 @@ class ContentLoop:
                 slot = self._excess.slot(key)
                 token = TokenKeeper(key, self._client, self._clock, self._settings, self._mailbox, slot)
                 self._tokens[key] = token, self._tasks.start_root(task_name(key), token.run())
-            else:
+            elif isinstance(key, ObjectKey):
                 self._objects[key] = keeper = self._object_keeper(key)
                 keeper.start()
             await yields.done()
@@ -271,6 +291,8 @@ class ContentLoop:
             del self._to_start[key]
         elif isinstance(key, TokenKey):
             self._tokens.pop(key)[1].cancel()
+        elif isinstance(key, CertificateKey):
+            self._certificates.drop(key)
         elif key.kind is not ContentKind.TRUST_BUNDLE:
             keeper = self._objects[key]
             if key.kind in _LINGERING and keeper.is_current and self._settings.linger_s > 0:
@@ -301,6 +323,7 @@ class _Draft:
         self._before = content
         self._objects: dict[ObjectKey, Found] | None = None
         self._tokens: dict[TokenKey, Found] | None = None
+        self._certificates: dict[CertificateKey, CertificateRecord] | None = None
         self.services = content.services
 
     def leading(self) -> set[ObjectKey]:
@@ -309,28 +332,40 @@ class _Draft:
             return set()
         return {key for key in changed_keys(self._before.objects, self._objects) if _leads(key)}
 
-    def put(self, key: ContentKey, found: Found | None) -> None:
+    def put(self, key: ContentKey, found: Found | CertificateRecord | None) -> None:
+        if isinstance(key, CertificateKey):
+            if self._certificates is None:
+                self._certificates = dict(self._before.certificates)
+            _put(self._certificates, key, found if isinstance(found, CertificateRecord) else None)
+            return
+        answer = found if not isinstance(found, CertificateRecord) else found.found
         if isinstance(key, ObjectKey):
             if self._objects is None:
                 self._objects = dict(self._before.objects)
-            _put(self._objects, key, found)
+            _put(self._objects, key, answer)
         else:
             if self._tokens is None:
                 self._tokens = dict(self._before.tokens)
-            _put(self._tokens, key, found)
+            _put(self._tokens, key, answer)
 
     @property
     def differs(self) -> bool:
         is_other = self.services is not self._before.services
-        return is_other or self._objects is not None or self._tokens is not None
+        drafts = self._objects, self._tokens, self._certificates
+        return is_other or any(draft is not None for draft in drafts)
 
     def content(self) -> Content:
-        objects = self._before.objects if self._objects is None else self._objects
-        tokens = self._before.tokens if self._tokens is None else self._tokens
-        return Content(True, objects, tokens, self.services)
+        before = self._before
+        return Content(
+            True,
+            before.objects if self._objects is None else self._objects,
+            before.tokens if self._tokens is None else self._tokens,
+            self.services,
+            certificates=before.certificates if self._certificates is None else self._certificates,
+        )
 
 
-def _put(into: dict[K, Found], key: K, found: Found | None) -> None:
+def _put(into: dict[K, V], key: K, found: V | None) -> None:
     if found is None:
         into.pop(key, None)
     else:

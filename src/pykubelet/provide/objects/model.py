@@ -6,8 +6,11 @@ from enum import StrEnum
 
 from pykubelet.base.api.core import ConfigMap, RuntimeClass, Secret, Service
 from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim, VolumeAttachment
+from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.content import ContentKey, ContentKind, Found, ObjectKey
+from pykubelet.base.model.content import CertificateRecord, ContentKey, ContentKind, Found, ObjectKey
+from pykubelet.base.model.node import ApiNode
+from pykubelet.base.model.roster import Roster
 from pykubelet.edges.kubeapi.listwatch import WatchPeriods
 
 
@@ -24,7 +27,7 @@ class ContentSettings(Value):
     least the Node's annotation `node.alpha.kubernetes.io/ttl`. `answer_timeout`: a key without an answer for this long is published
     as unreadable. `linger`: how long an object is still watched after the last pod that refers to it. `refresh_retry`: the
     first delay before a token is replaced again, doubling. `watch`: the periods of watches. `node`: the name of the node.
-    `trust_bundles`: the gate ClusterTrustBundleProjection."""
+    `trust_bundles`: the gate ClusterTrustBundleProjection. `pod_certificates`: the gate PodCertificateRequest."""
 
     strategy: Strategy = Strategy.WATCH
     reread_s: float = 60.0
@@ -34,13 +37,24 @@ class ContentSettings(Value):
     watch: WatchPeriods = WatchPeriods()
     node: str = ""
     trust_bundles: bool = False
+    pod_certificates: bool = False
+
+
+class ContentInputs(Value):
+    """The cells that the loop reads."""
+
+    roster: Cell[Roster]
+    node: Cell[ApiNode]
 
 
 class Answered(Value):
-    """The answer for a key. None: there is no answer any more, because the key is being requested again."""
+    """The answer for a key. None: there is no answer any more, because the key is being requested again.
+
+    For a `CertificateKey` it is a record.
+    """
 
     key: ContentKey
-    found: Found | None
+    found: Found | CertificateRecord | None
 
 
 class ServicesListed(Value):

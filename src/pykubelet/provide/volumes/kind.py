@@ -28,6 +28,7 @@ from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.selinux import SelinuxHost
+from pykubelet.base.model.waits import Wait
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.provide.volumes.directories import VolumeDirs, release_volume
 
@@ -62,6 +63,14 @@ class VolumesError(Exception):
     def __init__(self, text: str, step: str = SET_UP) -> None:
         super().__init__(text)
         self.step = step
+
+
+class PendingError(VolumesError):
+    """What the volume is made from is not there yet, and another party has to act. `waits`: what users see until then."""
+
+    def __init__(self, text: str, waits: tuple[Wait, ...]) -> None:
+        super().__init__(text)
+        self.waits = waits
 
 
 class UncertainError(VolumesError):
@@ -188,7 +197,8 @@ class RefusedPlan(Value):
     a volume that is mounted needs nothing of that.
 
     `step`: as in `VolumesError`; "" when it is not even known what to mount. `spec_name`: the name of the PersistentVolume that
-    is refused, "" for other volumes. `is_block`: it is a block device.
+    is refused, "" for other volumes. `is_block`: it is a block device. `waits`: the waits for other parties, in place of one for
+    the volume.
     """
 
     error: str
@@ -196,6 +206,7 @@ class RefusedPlan(Value):
     step: str = SET_UP
     spec_name: str = ""
     is_block: bool = False
+    waits: tuple[Wait, ...] = ()
 
 
 class UndecidedPlan(Value):

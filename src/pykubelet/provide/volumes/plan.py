@@ -26,6 +26,7 @@ from pykubelet.base.model.paths import Paths
 from pykubelet.provide.volumes.kind import (
     NEW_MOUNTER,
     NODE_AFFINITY,
+    PendingError,
     Plan,
     PlanInputs,
     RefusedPlan,
@@ -93,6 +94,8 @@ def _plan(inputs: PlanInputs) -> Plan:
         if unusable := unusable_text(inputs.source):
             raise VolumesError(f"{unusable[0]}: {unusable[1]}", NEW_MOUNTER)
         plan: Plan = inputs.kind.plan(inputs)
+    except PendingError as error:
+        return RefusedPlan(str(error), UNTIL_ISSUED, step=error.step, waits=error.waits)
     except VolumesError as error:
         name = inputs.claimed.name if inputs.claimed is not None else ""
         return RefusedPlan(str(error), step=error.step, spec_name=name, is_block=inputs.is_block)
@@ -122,6 +125,7 @@ def volume_keys(pod: Pod, volume: Volume, content: Content) -> Iterable[ContentK
 
 T = TypeVar("T", PersistentVolumeClaim, PersistentVolume)
 PROTECTION = "kubernetes.io/pvc-protection"
+UNTIL_ISSUED = "a signer has issued the certificate"
 UNTIL_MANIFESTS = "a manifest of a PersistentVolumeClaim or PersistentVolume is added, changed or removed"
 MOUNT_OPTIONS = "volume.beta.kubernetes.io/mount-options"
 

@@ -171,6 +171,8 @@ def _waits_for(pod: PodVolumes, state: VolumeState, device: DeviceState | None) 
             return [wait_for_key(key, state.since, f'volume "{state.name}"') for key in awaited]
         if device is not None and (wait := _device_wait(state, device)) is not None:
             return [wait]
+    if pod.need is VolumeNeed.NEEDED and isinstance(state.plan, RefusedPlan) and state.plan.waits:
+        return list(state.plan.waits) if state.mounted is None else []
     wait = _wait_for(pod, state)
     return [wait] if wait is not None else []
 

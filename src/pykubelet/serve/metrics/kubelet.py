@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 from pykubelet.base.kit.metrics import MetricFamily, MetricSample
 from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.certificates import CertificateStage, PodCertificate, stage_at
 from pykubelet.base.model.claims import ANY_DRIVER, Claims
+from pykubelet.base.model.content import Content, Present
 from pykubelet.base.model.credentials import Credentials
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.mounts import Mounts
@@ -61,6 +63,7 @@ class MetricsInputs(Value):
     volume_plugins: Mapping[str, str] = field(default_factory=dict)
     plugins: Plugins = Plugins()
     claims: Claims = Claims()
+    content: Content = Content()
     build: Mapping[str, str] = field(default_factory=dict)
     release: Release = CURRENT
 
@@ -76,6 +79,7 @@ def kubelet_families(inputs: MetricsInputs) -> Iterator[MetricFamily]:
     yield from _volumes(inputs)
     yield _plugins(inputs.plugins)
     yield _claims(inputs.claims)
+    yield _pod_certificates(inputs)
     yield _logs(inputs.usage)
     yield from _claimed_volumes(inputs.usage)
     yield from _runtime(inputs.observed)
@@ -164,6 +168,20 @@ def _claims(claims: Claims) -> MetricFamily:
     counts = claims.in_use or {ANY_DRIVER: 0}
     samples = [MetricSample(count, (("driver_name", driver),)) for driver, count in sorted(counts.items())]
     return _gauge("dra_resource_claims_in_use", text, samples)
+
+
+def _pod_certificates(inputs: MetricsInputs) -> MetricFamily:
+    counts: Counter[tuple[str, CertificateStage]] = Counter()
+    for key, record in inputs.content.certificates.items():
+        certificate = record.found.value if isinstance(record.found, Present) else None
+        stage = stage_at(certificate, inputs.now) if isinstance(certificate, PodCertificate) else record.stage
+        counts[key.signer_name, stage] += 1
+    text = "Gauge vector reporting the number of pod certificate projected volume sources, faceted by signer_name and state."
+    samples = [
+        MetricSample(number, (("signer_name", signer), ("state", str(stage))))
+        for (signer, stage), number in sorted(counts.items())
+    ]
+    return _gauge("kubelet_podcertificate_states", text, samples)
 
 
 def _pods(inputs: MetricsInputs) -> Iterator[MetricFamily]:

@@ -41,12 +41,15 @@ _KINDS = {
     "volumeattachments": "VolumeAttachment",
     "clustertrustbundles": "ClusterTrustBundle",
     "certificatesigningrequests": "CertificateSigningRequest",
+    "podcertificaterequests": "PodCertificateRequest",
     "resourceclaims": "ResourceClaim",
     "resourceslices": "ResourceSlice",
 }
 #: The status of these resources is written only through the subresource. A create drops it, except for `_STATUS_AT_CREATE`.
-_WITH_STATUS = frozenset({"pods", "nodes", "certificatesigningrequests"})
+_WITH_STATUS = frozenset({"pods", "nodes", "certificatesigningrequests", "podcertificaterequests"})
 _STATUS_AT_CREATE = frozenset({"nodes"})
+#: Fields of a PodCertificateRequest's spec without which it is refused.
+_OF_CERTIFICATE = ("signerName", "podName", "podUID", "serviceAccountName", "serviceAccountUID", "nodeName", "nodeUID")
 
 
 class ResourcePath(Value):
@@ -142,6 +145,8 @@ class Store:
             raise ApiError(422, "Invalid", f"{place.kind} is invalid: metadata.name: Required value")
         if place.namespace and meta.setdefault("namespace", place.namespace) != place.namespace:
             raise ApiError(400, "BadRequest", "the namespace of the object does not match the request")
+        if place.plural == "podcertificaterequests":
+            self._check_certificate(made.setdefault("spec", {}))
         at = ResourcePath(place.group, place.plural, place.namespace, meta["name"])
         if at in self.objects:
             raise ApiError(409, "AlreadyExists", f'{_resource(place)} "{at.name}" already exists')
@@ -220,6 +225,13 @@ class Store:
                 text = f'Operation cannot be fulfilled on {_resource(place)} "{place.name}": {name} is another'
                 raise ApiError(409, "Conflict", text)
 
+    def _check_certificate(self, spec: Json) -> None:
+        """Refuse a PodCertificateRequest without a required field, and set the default of its lifetime."""
+        missing = [name for name in (*_OF_CERTIFICATE, "stubPKCS10Request") if not spec.get(name)]
+        if missing:
+            raise ApiError(422, "Invalid", f"PodCertificateRequest is invalid: spec.{missing[0]}: Required value")
+        spec.setdefault("maxExpirationSeconds", 86400)
+
     def _check_entries(self, old: Json, new: Json) -> None:
         """Refuse a change of an entry of a CSINode."""
         fixed = ("nodeID", "topologyKeys", "allocatable")[: 3 if self.limits_are_fixed else 2]
@@ -252,6 +264,8 @@ class Store:
             return old
         if place.plural == "csinodes":
             self._check_entries(old, new)
+        if place.plural == "podcertificaterequests" and new.get("spec") != old.get("spec"):
+            raise ApiError(422, "Invalid", "PodCertificateRequest is invalid: spec: Forbidden: field is immutable")
         if new.get("spec") != old.get("spec") or (deleting and not kept.get("deletionTimestamp")):
             meta["generation"] = kept.get("generation", 0) + 1
         if meta.get("deletionTimestamp") and not meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds"):

@@ -16,6 +16,7 @@ from pykubelet.base.api.core import (
     ServiceAccountTokenProjection,
     VolumeProjection,
 )
+from pykubelet.base.api.key_types import KEY_TYPES
 from pykubelet.base.manifests.validation.errors import (
     Errors,
     forbidden,
@@ -28,7 +29,6 @@ from pykubelet.base.manifests.validation.errors import (
 )
 from pykubelet.base.manifests.validation.scheduling import validate_label_selector
 
-KEY_TYPES = ("ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096")
 _KINDS = ("secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle", "podCertificate")
 Items = Callable[[tuple[KeyToPath, ...], str], Errors]
 File = Callable[[DownwardAPIVolumeFile, str], Errors]
@@ -143,7 +143,7 @@ def _validate_certificate(certificate: PodCertificateProjection, path: str) -> E
         else [required(f"{path}.signerName")]
     )
     if certificate.keyType not in KEY_TYPES:
-        errors.append(not_supported(f"{path}.keyType", certificate.keyType, KEY_TYPES))
+        errors.append(not_supported(f"{path}.keyType", certificate.keyType, tuple(KEY_TYPES)))
     seconds = certificate.maxExpirationSeconds
     if seconds is not None and not 3600 <= seconds <= 7862400:
         errors.append(invalid(f"{path}.maxExpirationSeconds", seconds, names.range_error(3600, 7862400)))

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pykubelet.base.api.core import Pod, ProjectedVolumeSource, Volume, VolumeProjection
 from pykubelet.base.model.content import ContentKey
-from pykubelet.base.model.needs import bundle_key, config_map_key, secret_key, token_key
-from pykubelet.provide.volumes.kind import HEAVY, NODE_UNKNOWN, PlanInputs, UndecidedPlan, VolumesError
+from pykubelet.base.model.needs import bundle_key, certificate_key, config_map_key, secret_key, token_key
+from pykubelet.base.model.waits import Wait
+from pykubelet.provide.volumes.kind import HEAVY, NODE_UNKNOWN, PendingError, PlanInputs, UndecidedPlan, VolumesError
 from pykubelet.provide.volumes.payloads.api_files import Reader
 from pykubelet.provide.volumes.payloads.downward_files import items_need_node, plan_files
 from pykubelet.provide.volumes.payloads.payload import PayloadPlan, PayloadSource, plan_payload
@@ -19,7 +20,9 @@ from pykubelet.provide.volumes.payloads.payload_kind import payload_kind
 
 def keys(pod: Pod, volume: Volume) -> Iterable[ContentKey]:
     """The API objects of all sources of the volume."""
-    for source in volume.projected.sources if volume.projected is not None else ():
+    for index, source in enumerate(volume.projected.sources if volume.projected is not None else ()):
+        if source.podCertificate is not None:
+            yield certificate_key(pod, volume, index, source.podCertificate)
         yield from _source_keys(pod, source)
 
 
@@ -54,7 +57,7 @@ def plan(inputs: PlanInputs) -> PayloadPlan | UndecidedPlan:
     if not allocatable and _sources_need_node(inputs.pod, source):
         return NODE_UNKNOWN
     reader = Reader(inputs.pod, inputs.content, source.defaultMode)
-    files = _plan_sources(inputs.pod, source, reader, allocatable)
+    files = _plan_sources(inputs.pod, inputs.volume, source, reader, allocatable)
     return plan_payload(inputs, files, reader.awaited)
 
 
@@ -66,7 +69,7 @@ def _sources_need_node(pod: Pod, source: ProjectedVolumeSource) -> bool:
 
 
 def _plan_sources(
-    pod: Pod, source: ProjectedVolumeSource, reader: Reader, allocatable: Mapping[str, int]
+    pod: Pod, volume: Volume, source: ProjectedVolumeSource, reader: Reader, allocatable: Mapping[str, int]
 ) -> list[PayloadSource]:
     """The files of all sources. VolumesError with the errors of all sources.
 
@@ -74,13 +77,24 @@ def _plan_sources(
     """
     files: list[PayloadSource] = []
     errors: dict[str, None] = {}
-    for projection in source.sources:
+    waits: list[Wait] = []
+    is_pending = True
+    for index, projection in enumerate(source.sources):
         try:
-            files += _plan_source(pod, source, projection, reader, allocatable)
+            if projection.podCertificate is not None:
+                key = certificate_key(pod, volume, index, projection.podCertificate)
+                files += reader.certificate(key, projection.podCertificate)
+            else:
+                files += _plan_source(pod, source, projection, reader, allocatable)
+        except PendingError as error:
+            errors[str(error)] = None
+            waits += error.waits
         except VolumesError as error:
             errors[str(error)] = None
+            is_pending = False
     if errors:
-        raise VolumesError(next(iter(errors)) if len(errors) == 1 else f"[{', '.join(errors)}]")
+        text = next(iter(errors)) if len(errors) == 1 else f"[{', '.join(errors)}]"
+        raise PendingError(text, tuple(waits)) if is_pending else VolumesError(text)
     return files
 
 
@@ -101,8 +115,6 @@ def _plan_source(
         return reader.token(projection.serviceAccountToken)
     if projection.clusterTrustBundle is not None:
         return reader.trust_bundle(projection.clusterTrustBundle)
-    if projection.podCertificate is not None:
-        raise VolumesError('projected volume source "podCertificate" is not supported')
     return []
 
 

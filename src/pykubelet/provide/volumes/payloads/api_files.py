@@ -1,4 +1,4 @@
-"""Volume files with content from the API server: ConfigMaps, Secrets, tokens and trust bundles. Pure.
+"""Volume files with content from the API server: ConfigMaps, Secrets, tokens, trust bundles and certificates. Pure.
 
 Owns: which part of an object becomes which file, and the error texts for missing parts, which are those of the reference
 kubelet. Reads `Content`. A key without an answer gives no files; `Reader.awaited` lists it.
@@ -14,13 +14,25 @@ from pykubelet.base.api.core import (
     ConfigMap,
     KeyToPath,
     Pod,
+    PodCertificateProjection,
     Secret,
     ServiceAccountTokenProjection,
 )
+from pykubelet.base.model.certificates import PodCertificate
 from pykubelet.base.model.containers import every_container
-from pykubelet.base.model.content import Absent, Content, ContentKey, ObjectKey, Present, Token, TrustBundle
+from pykubelet.base.model.content import (
+    Absent,
+    CertificateKey,
+    Content,
+    ContentKey,
+    ObjectKey,
+    Pending,
+    Present,
+    Token,
+    TrustBundle,
+)
 from pykubelet.base.model.needs import bundle_key, config_map_key, secret_key, token_key
-from pykubelet.provide.volumes.kind import VolumesError
+from pykubelet.provide.volumes.kind import PendingError, VolumesError
 from pykubelet.provide.volumes.payloads.payload import ObjectData, ObjectFiles, PayloadFile, PayloadSource
 
 DEFAULT_MODE = 0o644
@@ -80,6 +92,23 @@ class Reader:
             return []
         return [self._private(source.path, found.pem if isinstance(found, TrustBundle) else b"")]
 
+    def certificate(self, key: CertificateKey, source: PodCertificateProjection) -> list[PayloadFile]:
+        """The files with the private key and the certificate chain; none until both are there. PendingError while a signer has to act.
+
+        VolumesError if the request was refused.
+        """
+        if not self._content.available:
+            raise VolumesError("unimplemented")
+        found = self._find(key, False)
+        if not isinstance(found, PodCertificate):
+            return []
+        contents = (
+            (source.credentialBundlePath, found.key + found.chain),
+            (source.keyPath, found.key),
+            (source.certificateChainPath, found.chain),
+        )
+        return [self._private(path, content) for path, content in contents if path]
+
     def _private(self, path: str, data: bytes | str) -> PayloadFile:
         """A file that only the pod's user and group can read; it has the default mode if the pod has neither."""
         user = user_of_files(self._pod)
@@ -100,6 +129,8 @@ class Reader:
             return found.value
         if isinstance(found, Absent) and optional:
             return found
+        if isinstance(found, Pending):
+            raise PendingError(found.message, (found.wait,))
         raise VolumesError(found.message)
 
     def _chosen(
