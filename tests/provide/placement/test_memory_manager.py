@@ -460,6 +460,15 @@ def test_what_is_allocated_already_is_the_only_hint() -> None:
     assert isinstance(result, Admitted)
 
 
+def test_the_only_hint_of_a_pod_is_what_all_its_containers_have() -> None:
+    """After a restart of the agent, when a pod that runs is placed again."""
+    pod = make_pod([container("one", memory="1Gi"), container("two", memory="2Gi")])
+    manager = placed(started(nodes=nodes_with(4 * GI, 4 * GI)), pod)
+    assert manager.pod_hints(pod) == {"memory": (TopologyHint(frozenset({0}), True),)}
+    larger = make_pod([container("one", memory="1Gi"), container("two", memory="3Gi")])
+    assert manager.pod_hints(larger) == {}
+
+
 def test_pod_hints_count_what_runs_at_the_same_time() -> None:
     sizes = (("one", "sidecar", "1Gi"), ("two", "init", "5Gi"), ("three", "init", "1Gi"), ("four", "app", "2Gi"))
     pod = make_pod([container(name, kind, memory=size) for name, kind, size in sizes])

@@ -513,9 +513,10 @@ def test_volume_mounts(mount: dict[str, Any], supported: bool, expected: dict[st
     assert shown["volumeMounts"] == [{"name": "v", "mountPath": "/v", **expected}]
 
 
-def test_the_user_of_the_first_process() -> None:
-    shown = reported(make_pod(), view(running(user=ObservedUser(1000, 100, (100, 7)))))
-    assert shown["user"] == {"linux": {"uid": 1000, "gid": 100, "supplementalGroups": [100, 7]}}
+@pytest.mark.parametrize("uid", [1000, 4294967294])
+def test_the_user_of_the_first_process(uid: int) -> None:
+    shown = reported(make_pod(), view(running(user=ObservedUser(uid, 100, (100, 7)))))
+    assert shown["user"] == {"linux": {"uid": uid, "gid": 100, "supplementalGroups": [100, 7]}}
 
 
 @pytest.mark.parametrize(("gate", "shown"), [(True, "SIGUSR1"), (False, "")])

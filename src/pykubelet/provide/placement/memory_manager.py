@@ -11,7 +11,7 @@ Source: KEP-1769 (Memory Manager), the Kubernetes documentation "Utilizing the N
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from pykubelet.base.api.core import Container, Pod
@@ -75,15 +75,14 @@ class MemoryManager(Value):
         return self._hints(pod, sizes) if blocks is None else _hints_again(blocks, sizes)
 
     def pod_hints(self, pod: Pod) -> ResourceHints:
-        """The nodes on which the memory of all the pod's containers fits, or those that its first container has."""
+        """The nodes on which the memory of all the pod's containers fits, or those that they have."""
         sizes = _pod_sizes(pod) if self.serves(pod) else None
         if not sizes:
             return {}
-        for container in (*pod.spec.initContainers, *pod.spec.containers):
-            blocks = self.state.blocks(pod.metadata.uid, container.name)
-            if blocks is not None:
-                return _hints_again(blocks, sizes)
-        return self._hints(pod, sizes)
+        containers = (*pod.spec.initContainers, *pod.spec.containers)
+        found = (self.state.blocks(pod.metadata.uid, container.name) for container in containers)
+        held = [blocks for blocks in found if blocks is not None]
+        return _hints_again(_together(held), sizes) if held else self._hints(pod, sizes)
 
     def allocate(self, pod: Pod, container: Container, hint: TopologyHint) -> Allocation[MemoryManager]:
         """Books the container's memory on the hint's nodes. If they have too little, nodes are added."""
@@ -290,6 +289,16 @@ def _pod_sizes(pod: Pod) -> Sizes | None:
         for name, size in sizes.items():
             running[name] = running.get(name, 0) + size
     return {name: max(size + sidecars.get(name, 0), starting.get(name, 0)) for name, size in running.items()}
+
+
+def _together(held: Iterable[Sequence[MemoryBlock]]) -> list[MemoryBlock]:
+    """The blocks of several containers as those of one, where they are on the same nodes."""
+    total: dict[tuple[str, tuple[int, ...]], MemoryBlock] = {}
+    for block in (block for blocks in held for block in blocks):
+        key = block.type, tuple(block.nodes)
+        before = total.get(key)
+        total[key] = block if before is None else replace(before, size=before.size + block.size)
+    return list(total.values())
 
 
 def _hints_again(blocks: Sequence[MemoryBlock], sizes: Sizes) -> ResourceHints:
