@@ -55,7 +55,11 @@ GROUPS = (
     ),
     Group("SPDY", 325, ("net/websocket/spdy.py", "net/websocket/spdy_server.py"), "none"),
     Group("WebSocket", 215, ("net/websocket/frames.py", "net/websocket/handshake.py"), "on websockets"),
-    Group("HTTP probes", 500, ("edges/probing/dial.py", "edges/probing/http.py", "edges/probing/http_target.py"), "aiohttp"),
+    Group(
+        "HTTP probes", 620,
+        ("edges/probing/dial.py", "edges/probing/http.py", "edges/probing/http2.py", "edges/probing/http_target.py"),
+        "aiohttp",
+    ),
     Group("D-Bus", 220, ("edges/host/cgroups/dbus.py",), "on jeepney"),
     Group("protobuf of pods", 320, ("base/api/protobuf.py",), "protobuf"),
     Group("inotify and libc", 385, ("edges/host/fs/inotify.py", "edges/host/fs/libc.py"), "asyncinotify"),

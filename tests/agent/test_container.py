@@ -18,7 +18,16 @@ from testbed.host import free_port
 
 pytestmark = pytest.mark.integration
 
-SETTINGS = {"podPidsLimit": 123}
+GATES = ("AtomicWriteVolumeUserFields", "DefaultPodSysctls", "EmptyDirVolumeMode")
+SETTINGS: Json = {
+    "podPidsLimit": 123,
+    "featureGates": dict.fromkeys(GATES, True),
+    "defaultPodSysctls": {
+        "net/core/somaxconn": "77",
+        "net.ipv4.ip_unprivileged_port_start": "7",
+        "user.max_ipc_namespaces": "7",
+    },
+}
 MIB = 1 << 20
 STAY = 'trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done'
 HOST_PORT = free_port(0)
@@ -119,6 +128,12 @@ def volumes_pod(folder: Path) -> Json:
         {"name": "disk", "mountPath": "/part", "subPath": "deep/part"},
         {"name": "disk", "mountPath": "/mine", "subPathExpr": "$(NAME)"},
         {"name": "made", "mountPath": "/frozen", "readOnly": True},
+        {"name": "closed", "mountPath": "/closed"},
+        {"name": "owned", "mountPath": "/owned"},
+    ]
+    items = [
+        {"path": "volumes", "fieldRef": {"fieldPath": "metadata.name"}},
+        {"path": "own", "user": 2000, "fieldRef": {"fieldPath": "metadata.name"}},
     ]
     questions = {
         "shared": "until [ -s /disk/from-other ]; do sleep 0.05; done; cat /disk/from-other",
@@ -128,7 +143,8 @@ def volumes_pod(folder: Path) -> Json:
         "part": "echo p > /part/p; cat /disk/deep/part/p",
         "mine": "echo m > /mine/m; cat /disk/$NAME/m",
         "frozen": "touch /frozen/x && echo written",
-        "mode": "stat -c %a /disk",
+        "mode": "stat -c %a /disk /closed /memory",
+        "owners": "stat -L -c %u /owned/volumes /owned/own",
     }
     env = [{"name": "NAME", **field("metadata.name")}]
     return make_pod(
@@ -139,7 +155,9 @@ def volumes_pod(folder: Path) -> Json:
         ),
         volumes=[
             {"name": "disk", "emptyDir": {}},
-            {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "8Mi"}},
+            {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "8Mi", "mode": 0o750}},
+            {"name": "closed", "emptyDir": {"mode": 0o1770}},
+            {"name": "owned", "downwardAPI": {"defaultUser": 1000, "items": items}},
             {"name": "made", "hostPath": {"path": f"{folder}/made/here", "type": "DirectoryOrCreate"}},
             {"name": "file", "hostPath": {"path": f"{folder}/file", "type": "File"}},
         ],
@@ -153,7 +171,7 @@ RIGHTS = {
     "root": "touch /x && echo written",
     "made": "mkdir /tmp/made && echo made",
     "volume": "stat -c %g /data; touch /data/x; stat -c %g /data/x",
-    "sysctl": "cat /proc/sys/net/ipv4/ip_unprivileged_port_start",
+    "sysctl": "cat /proc/sys/net/ipv4/ip_unprivileged_port_start /proc/sys/net/core/somaxconn",
 }
 
 
@@ -358,7 +376,8 @@ async def test_volumes(agent: Agent, folder: Path) -> None:
     assert seen["part"] == ["p"]
     assert seen["mine"] == ["m"]
     assert "Read-only file system" in seen["frozen"][0]
-    assert seen["mode"] == ["777"]
+    assert seen["mode"] == ["777", "1770", "750"]
+    assert seen["owners"] == ["1000", "2000"]
 
 
 async def test_rights(agent: Agent, folder: Path) -> None:
@@ -368,7 +387,7 @@ async def test_rights(agent: Agent, folder: Path) -> None:
     assert [line.split()[1] for line in seen["rights"]] == ["0000000000000000", "1", "2"]
     assert "Read-only file system" in seen["root"][0]
     assert seen["volume"] == ["2000", "2000"]
-    assert seen["sysctl"] == ["80"]
+    assert seen["sysctl"] == ["80", "77"], "the pod's own value, and the node's"
     assert "not permitted" in (await answers(agent, "profiled"))["made"][0]
     assert (await answers(agent, "numeric-user"))["id"] == ["1234"]
 

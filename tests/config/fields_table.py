@@ -115,6 +115,7 @@ _TABLE = """
     kubeReservedCgroup str ""
     enforceNodeAllocatable list ["pods"]
     allowedUnsafeSysctls list []
+    defaultPodSysctls map {}
     volumePluginDir str "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"
     providerID str ""
     kernelMemcgNotification bool false

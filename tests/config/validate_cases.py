@@ -43,6 +43,30 @@ PREFIXED: list[tuple[dict[str, Any], list[str]]] = [
         ],
     ),
     (
+        {"defaultPodSysctls": {"net.core.somaxconn": "1024"}},
+        ["DefaultPodSysctls feature gate is required for Kubelet configuration option defaultPodSysctls"],
+    ),
+    (
+        {
+            "featureGates": {"DefaultPodSysctls": True},
+            "defaultPodSysctls": {
+                "Net.x": "1",
+                "kernel.panic": "1",
+                "net.core.somaxconn": "1",
+                "net/core/somaxconn": "2",
+                "user.max_user_namespaces": "0",
+                "kernel.domainname": "a",
+                "kernel.shm": "1",
+            },
+        },
+        [
+            '"Net.x" is not a valid sysctl name for defaultPodSysctls',
+            '"kernel.panic" is not known to be namespaced for defaultPodSysctls',
+            '"kernel.shm" is not known to be namespaced for defaultPodSysctls',
+            'duplicate sysctl "net/core/somaxconn" found in defaultPodSysctls',
+        ],
+    ),
+    (
         {"systemCgroups": "/system"},
         ["systemCgroups (--system-cgroups) was specified and cgroupRoot (--cgroup-root) was not specified"],
     ),

@@ -10,7 +10,10 @@ import pytest
 from hostile.servers import Script, mutated, serving
 from support.cost import check_cost
 
+from pykubelet.base.kit.values import replace
 from pykubelet.edges.probing.grpc_health import probe_grpc
+from pykubelet.edges.probing.http import HttpProber
+from pykubelet.edges.probing.http_target import HttpTarget
 from pykubelet.edges.probing.outcome import Outcome, ProbeVerdict
 
 OUTPUT_CHARACTERS = 16 << 10
@@ -137,6 +140,13 @@ def test_the_good_answer_is_good() -> None:
 def test_no_answer_to_a_probe_costs_much(name: str) -> None:
     with serving(ANSWERS[name]) as port:
         check_cost(name, lambda: probe(port))
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_no_answer_to_an_http_probe_over_http_2_costs_much(name: str) -> None:
+    target = HttpTarget("http", "127.0.0.1", 0, is_http2=True)
+    with serving(ANSWERS[name]) as port:
+        check_cost(name, lambda: HttpProber().probe(replace(target, port=port), TIMEOUT_S))
 
 
 def test_mutated_answers_cost_no_more() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hostile.servers import Script, mutated, repeating, sending, serving
 from support.cost import check_cost
 
+from pykubelet.edges.probing.grpc_health import probe_grpc
 from pykubelet.edges.probing.http import HttpProber
 from pykubelet.edges.probing.http_target import HttpTarget
 from pykubelet.edges.probing.outcome import Outcome
@@ -70,6 +71,12 @@ HANDSHAKES: dict[str, Script] = {
 def test_no_answer_to_a_client_hello_costs_much(name: str) -> None:
     with serving(HANDSHAKES[name]) as port:
         check_cost(name, lambda: probe(port, "https"))
+
+
+@pytest.mark.parametrize("name", HANDSHAKES)
+def test_no_answer_to_the_client_hello_of_a_grpc_probe_costs_much(name: str) -> None:
+    with serving(HANDSHAKES[name]) as port:
+        check_cost(name, lambda: probe_grpc("127.0.0.1", port, "", TIMEOUT_S, is_tls=True))
 
 
 def test_answers_that_differ_each_time_do_not_pile_up() -> None:

@@ -51,14 +51,9 @@ FIXED: Mapping[str, Fixed] = {
     **{
         name: Fixed(False, why)
         for name, why in {
-            "AtomicWriteVolumeUserFields": f"a user of its own for each file of a volume {_NOT_YET}",
             "CRIListStreaming": "lists of pods, containers and images are read from the runtime in one message each",
             "DRANodeAllocatableResources": f"CPU and memory of devices that are resources of the node {_NOT_YET}",
             "DRAOptionalNodeOperations": "drivers are called for every claim",
-            "DefaultPodSysctls": f"sysctls by default for all pods of the node {_NOT_YET}",
-            "EmptyDirVolumeMode": f"the mode of an emptyDir {_NOT_YET}",
-            "GRPCContainerProbeTLS": f"TLS of gRPC probes {_NOT_YET}",
-            "H2CContainerProbe": f"HTTP/2 of HTTP probes {_NOT_YET}",
             "ImageVolumeWithDigest": "the digests of image volumes are not reported",
             "InPlacePodVerticalScalingExclusiveCPUs": "containers with exclusive CPUs cannot be resized in place",
             "InPlacePodVerticalScalingExclusiveMemory": "containers with memory of NUMA nodes of their own cannot be resized in place",
@@ -163,6 +158,10 @@ class FeatureGates(Value):
         if name in self.given:
             return self.given[name]
         return self.given.get(_group(gate), gate.default)
+
+    def knows(self, name: str) -> bool:
+        """Whether the release has the gate."""
+        return name in known_gates(self.release)
 
     def all(self) -> dict[str, tuple[bool, str]]:
         """Every gate of the release: whether it is on, and its stage."""

@@ -247,6 +247,7 @@ class KubeletConfiguration(_Part, frozen=True, kw_only=True):
     kubeReservedCgroup: str = ""
     enforceNodeAllocatable: tuple[str, ...] = ("pods",)
     allowedUnsafeSysctls: tuple[str, ...] = ()
+    defaultPodSysctls: dict[str, str] = {}
     volumePluginDir: str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"
     providerID: str = ""
     kernelMemcgNotification: bool = False

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pykubelet.base.api.quantity import QuantityError, parse_text
 from pykubelet.base.kit.cpuset import parse_cpuset
-from pykubelet.base.model.sysctls import allowance_problem
+from pykubelet.base.model.sysctls import allowance_problem, default_problem, normalized
 from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.eviction import read_thresholds
 from pykubelet.config.gates import FeatureGates
@@ -57,9 +57,25 @@ def check_node_resources(config: KubeletConfiguration, gates: FeatureGates) -> I
     for pattern in config.allowedUnsafeSysctls:
         if wrong := allowance_problem(pattern):
             yield ConfigProblem("allowedUnsafeSysctls", f"allowedUnsafeSysctls (--allowed-unsafe-sysctls): {wrong}")
+    yield from _default_sysctls(config, gates)
     ids = config.userNamespaces.idsPerPod
     if ids is not None and (rule := _broken_rule_of_ids(ids)):
         yield ConfigProblem("userNamespaces.idsPerPod", f"userNamespaces.idsPerPod must {rule}")
+
+
+def _default_sysctls(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[ConfigProblem]:
+    field = "defaultPodSysctls"
+    if config.defaultPodSysctls and not gates.enabled("DefaultPodSysctls"):
+        text = f"DefaultPodSysctls feature gate is required for Kubelet configuration option {field}"
+        yield ConfigProblem(field, text)
+        return
+    seen: set[str] = set()
+    for name in sorted(config.defaultPodSysctls):
+        if wrong := default_problem(name):
+            yield ConfigProblem(field, wrong)
+        elif normalized(name) in seen:
+            yield ConfigProblem(field, f'duplicate sysctl "{name}" found in defaultPodSysctls')
+        seen.add(normalized(name))
 
 
 def _broken_rule_of_ids(ids: int) -> str:

@@ -72,6 +72,12 @@ def test_security() -> None:
     assert dict(config.linux.sysctls) == {"net.core.somaxconn": "64"}
 
 
+def test_the_nodes_sysctls_are_added_to_the_pods() -> None:
+    pod = make_pod(hostNetwork=True)
+    settings = replace(SETTINGS, default_sysctls={"net.core.somaxconn": "64", "kernel.sem": "1 2 3 4"})
+    assert dict(render_sandbox(pod, settings, SandboxContext()).linux.sysctls) == {"kernel.sem": "1 2 3 4"}
+
+
 def test_ports_of_regular_containers() -> None:
     app = make_container(
         ports=[

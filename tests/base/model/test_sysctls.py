@@ -4,7 +4,7 @@ import pytest
 from act.runtime.rendering import make_pod
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.model.sysctls import SAFE_1_36, forbidden_sysctl, normalized, sysctls_of
+from pykubelet.base.model.sysctls import SAFE_1_36, forbidden_sysctl, normalized, sysctls_of, with_defaults
 
 
 def pod_with(*names: str, **spec: Any) -> Pod:
@@ -81,3 +81,32 @@ def test_a_kernel_that_does_not_keep_it_per_namespace() -> None:
     pod = pod_with("net.ipv4.tcp_rmem")
     assert forbidden_sysctl(pod, (), (4, 14)) == 'forbidden sysctl: "net.ipv4.tcp_rmem" not allowlisted'
     assert forbidden_sysctl(pod, (), (4, 15)) is None
+
+
+DEFAULTS = {
+    "net.core.somaxconn": "1024",
+    "kernel.sem": "1",
+    "fs.mqueue.msg_max": "2",
+    "kernel.domainname": "d",
+    "user.x": "3",
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "left_out"),
+    [
+        ({"hostUsers": False}, set()),
+        ({}, {"user.x"}),
+        ({"hostUsers": True}, {"user.x"}),
+        ({"hostUsers": False, "hostNetwork": True}, {"net.core.somaxconn", "kernel.domainname"}),
+        ({"hostUsers": False, "hostIPC": True}, {"kernel.sem", "fs.mqueue.msg_max"}),
+    ],
+)
+def test_the_nodes_sysctls_are_for_namespaces_of_the_pods_own(spec: dict[str, Any], left_out: set[str]) -> None:
+    assert DEFAULTS.keys() - with_defaults(make_pod(**spec), DEFAULTS).keys() == left_out
+
+
+def test_the_pods_own_value_counts_before_the_nodes() -> None:
+    found = with_defaults(pod_with("net/core/somaxconn", "kernel.msgmax"), DEFAULTS)
+    assert (found["net.core.somaxconn"], found["kernel.msgmax"], found["kernel.sem"]) == ("1", "1", "1")
+    assert with_defaults(pod_with("net.core.somaxconn"), {}) == {"net.core.somaxconn": "1"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from desired.roster.wants import make_pod
 
+from pykubelet.base.api.codec import to_object
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.roster import SourceChanged
@@ -69,6 +70,59 @@ def test_the_class_that_the_api_server_has_decided_on_counts() -> None:
     pod = make_pod(cpu="1", resources={})
     assert qos_class(replace(pod, status=replace(pod.status, qosClass="BestEffort"))) == "BestEffort"
     assert qos_class(replace(pod, status=replace(pod.status, qosClass="Superb"))) == "Burstable"
+
+
+NEW = make_pod(
+    containers=[
+        {
+            "name": "app",
+            "image": "x",
+            "volumeMounts": [{"name": "d", "mountPath": "/d", "bindMountOptions": ["noexec"]}],
+            "livenessProbe": {"httpGet": {"port": 80, "protocol": "HTTP2"}},
+            "readinessProbe": {"grpc": {"port": 81, "mode": "TLS"}},
+            "lifecycle": {"preStop": {"httpGet": {"port": 80, "protocol": "HTTP2"}}},
+        }
+    ],
+    volumes=[
+        {"name": "d", "emptyDir": {"mode": 0o700, "medium": "Memory"}},
+        {"name": "c", "configMap": {"name": "c", "defaultUser": 1, "items": [{"key": "k", "path": "k", "user": 2}]}},
+        {
+            "name": "p",
+            "projected": {
+                "defaultUser": 1,
+                "sources": [
+                    {"serviceAccountToken": {"path": "token", "user": 0}},
+                    {"secret": {"name": "s", "items": [{"key": "k", "path": "k", "user": 2}]}},
+                ],
+            },
+        },
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("gate", "removed"),
+    [
+        ("bind_options", {"bindMountOptions"}),
+        ("directory_modes", {"mode=448"}),
+        ("file_owners", {"defaultUser", "user"}),
+        ("http2_probes", {"protocol"}),
+        ("tls_probes", {"mode=TLS"}),
+    ],
+)
+def test_each_gate_of_1_37_takes_its_own_fields_away(gate: str, removed: set[str]) -> None:
+    left = fields(to_object(without_disabled(NEW, FieldGates(**{gate: False}))))
+    assert fields(to_object(NEW)) - left == removed
+
+
+def fields(value: object) -> set[str]:
+    """The names of all fields with a value; those of modes with it."""
+    if isinstance(value, list):
+        return set().union(*map(fields, value))
+    if not isinstance(value, dict):
+        return set()
+    names = {f"{name}={inner}" if name == "mode" else name for name, inner in value.items()}
+    return names.union(*map(fields, value.values()))
 
 
 def test_a_pod_that_did_not_change_stays_the_same_object() -> None:

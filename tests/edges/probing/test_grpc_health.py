@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TypeAlias
 
 import grpc
@@ -23,12 +25,12 @@ Answer = Callable[[bytes, Context], Awaitable[bytes]]
 
 
 @asynccontextmanager
-async def health_server(answer: Answer | None) -> AsyncIterator[int]:
+async def health_server(answer: Answer | None, tls: grpc.ServerCredentials | None = None) -> AsyncIterator[int]:
     server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
     if answer is not None:
         handlers = {"Check": grpc.unary_unary_rpc_method_handler(answer)}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("grpc.health.v1.Health", handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_secure_port("127.0.0.1:0", tls) if tls else server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
         yield port
@@ -255,3 +257,46 @@ async def test_a_server_that_never_reads_leaves_no_connection_open() -> None:
             while len(set(os.listdir("/proc/self/fd")) - before) > 2:  # noqa: ASYNC110 - two are this test's own
                 await asyncio.sleep(0.05)
         taken.pop().close()
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> grpc.ServerCredentials:
+    """Of another name than the server's address, and from no authority."""
+    folder: Path = tmp_path_factory.mktemp("tls")
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    subject = ["-subj", "/CN=other.example", "-days", "1"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run([*command, *subject], check=True, capture_output=True)
+    return grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())])
+
+
+async def serving(_: bytes, context: Context) -> bytes:
+    return b"\x08\x01"
+
+
+async def test_tls_passes_with_any_certificate(certificate: grpc.ServerCredentials) -> None:
+    async with health_server(serving, certificate) as port:
+        outcome = await probe_grpc("127.0.0.1", port, "", 30.0, is_tls=True)
+    assert outcome == Outcome(ProbeVerdict.SUCCESS, "service healthy")
+
+
+@pytest.mark.parametrize("server_has_tls", [False, True])
+async def test_tls_on_one_side_alone_fails(certificate: grpc.ServerCredentials, server_has_tls: bool) -> None:
+    async with health_server(serving, certificate if server_has_tls else None) as port:
+        outcome = await probe_grpc("127.0.0.1", port, "", 0.4, is_tls=not server_has_tls)
+    assert outcome.verdict is ProbeVerdict.FAILURE
+    if not server_has_tls:
+        assert outcome.output.startswith(f'timeout: failed to connect service "127.0.0.1:{port}" within 400ms')
+
+
+async def test_a_server_that_never_ends_the_handshake_is_left_at_the_deadline() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    before = len(os.listdir("/proc/self/fd"))
+    with listener:
+        outcome = await probe_grpc("127.0.0.1", listener.getsockname()[1], "", 0.2, is_tls=True)
+        await asyncio.sleep(0)
+    assert outcome.verdict is ProbeVerdict.FAILURE and outcome.late_s < 0.2
+    assert len(os.listdir("/proc/self/fd")) <= before - 1

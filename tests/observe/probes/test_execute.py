@@ -219,6 +219,33 @@ async def test_grpc_is_asked_at_the_pods_address(cri: CriClient) -> None:
     assert outcome.output.startswith('timeout: failed to connect service "127.0.0.1:1" within 200ms')
 
 
+@pytest.mark.parametrize(
+    ("probe", "first"),
+    [
+        ({"httpGet": {"port": 0}}, b"GET / HTTP/1.1"),
+        ({"httpGet": {"port": 0, "protocol": "HTTP1"}}, b"GET / HTTP/1.1"),
+        ({"httpGet": {"port": 0, "protocol": "HTTP2"}}, b"PRI * HTTP/2.0"),
+        ({"grpc": {"port": 0}}, b"PRI * HTTP/2.0"),
+        ({"grpc": {"port": 0, "mode": "Plaintext"}}, b"PRI * HTTP/2.0"),
+        ({"grpc": {"port": 0, "mode": "TLS"}}, b"\x16\x03\x01"),
+    ],
+)
+async def test_the_pods_spec_decides_how_the_server_is_spoken_to(
+    cri: CriClient, probe: dict[str, dict[str, Any]], first: bytes
+) -> None:
+    seen: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await reader.readexactly(len(first)))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        asked = {kind: {**action, "port": port} for kind, action in probe.items()}
+        outcome = await ContainerProber(cri).probe(ask(asked, timeout_s=0.3))
+    assert (outcome.verdict, seen[0]) == (ProbeVerdict.FAILURE, first)
+
+
 async def test_a_probe_without_a_handler_is_an_error(cri: CriClient) -> None:
     outcome = await ContainerProber(cri).probe(ask({}))
     assert outcome.error == "missing probe handler for web_shop(u):app"

@@ -195,6 +195,33 @@ def test_tokens_are_for_the_pods_user_or_group_alone() -> None:
     assert user_of_files(settled) == 1000
 
 
+def test_the_owner_of_a_file_is_its_own_user_then_the_volumes_then_that_of_all_containers() -> None:
+    def owners(kind: str, source: dict[str, Any], run_as: int | None = None) -> dict[str, int | None]:
+        volume = from_object(Volume, {"name": "v", kind: source})
+        content = known(
+            m=config_map(a="1", b="2"), s=Present(Secret(data={"a": b"1", "b": b"2"})), t=Present(Token("t", 9.0))
+        )
+        made = plan(volume, content, pod_of(volume, run_as=run_as))
+        assert isinstance(made, PayloadPlan), made
+        return {file.path: file.owner for file in made.files}
+
+    items = [{"key": "a", "path": "a", "user": 0}, {"key": "b", "path": "b"}]
+    assert owners("configMap", {"name": "m", "defaultUser": 7}) == {"a": 7, "b": 7}
+    assert owners("configMap", {"name": "m", "items": items}, run_as=1000) == {"a": 0, "b": None}
+    assert owners("secret", {"secretName": "s", "defaultUser": 7, "items": items}) == {"a": 0, "b": 7}
+    fields = [
+        {"path": path, "fieldRef": {"fieldPath": "metadata.name"}, **more}
+        for path, more in (("x", {}), ("y", {"user": 9}))
+    ]
+    assert owners("downwardAPI", {"defaultUser": 7, "items": fields}) == {"x": 7, "y": 9}
+    token = {"path": "token", "expirationSeconds": 3607}
+    sources = [{"serviceAccountToken": token}, {"downwardAPI": {"items": fields}}]
+    assert owners("projected", {"sources": sources}, run_as=1000) == {"token": 1000, "x": None, "y": 9}
+    assert owners("projected", {"defaultUser": 7, "sources": sources}, run_as=1000) == {"token": 7, "x": 7, "y": 9}
+    own = [{"serviceAccountToken": {**token, "user": 0}}]
+    assert owners("projected", {"defaultUser": 7, "sources": own}, run_as=1000) == {"token": 0}
+
+
 def test_trust_bundles_may_be_empty_only_where_that_is_all_right() -> None:
     key = ObjectKey(ContentKind.TRUST_BUNDLE, "", "b")
 

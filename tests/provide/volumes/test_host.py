@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.paths import Beneath, Paths
@@ -83,6 +84,25 @@ def test_an_empty_dir_that_was_not_finished_is_finished(paths: Paths) -> None:
     os.makedirs(plan.path, 0o755)
     empty_dir.set_up(plan, NOW)
     assert mode(plan.path) == 0o2777
+
+
+@pytest.mark.parametrize(("group", "expected"), [(None, 0o1750), (2000, 0o3770)])
+def test_an_empty_dir_has_the_mode_of_its_pod_before_the_groups_bits(
+    paths: Paths, group: int | None, expected: int
+) -> None:
+    plan = replace(empty_plan(paths, group=group), mode=0o1750)
+    empty_dir.set_up(plan, NOW)
+    assert mode(plan.path) == expected
+    os.chmod(plan.path, 0o700)  # a container may do that
+    empty_dir.set_up(plan, NOW)
+    assert mode(plan.path) == 0o700
+
+
+@pytest.mark.integration
+def test_an_empty_dir_in_memory_has_its_mode(paths: Paths) -> None:
+    plan = replace(empty_plan(paths, "Memory", size=1 << 20), mode=0o750)
+    empty_dir.set_up(plan, NOW)
+    assert mode(plan.path) == 0o750
 
 
 @pytest.mark.integration

@@ -64,6 +64,47 @@ def allowance_problem(pattern: str) -> str:
     return f'the sysctls "{name}" are not known to be namespaced'
 
 
+#: The sysctls that the node can set for all pods, besides those below a prefix, by the namespace that the kernel keeps them in.
+_DEFAULTABLE = {
+    "kernel.domainname": "UTS",
+    **dict.fromkeys(("kernel.sem", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced"), "IPC"),
+    **dict.fromkeys(("kernel.msgmax", "kernel.msgmnb", "kernel.msgmni"), "IPC"),
+}
+_DEFAULTABLE_PREFIXES = {"net.": "Net", "fs.mqueue.": "IPC", "user.": "User"}
+_SEGMENT = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_NAME = re.compile(rf"{_SEGMENT}([./]{_SEGMENT})*")
+
+
+def default_problem(name: str) -> str:
+    """Why the node cannot set this sysctl for its pods (`defaultPodSysctls`); "" if it can."""
+    if len(name) > _MAX_PATTERN or not _NAME.fullmatch(name):
+        return f'"{name}" is not a valid sysctl name for defaultPodSysctls'
+    if not _default_namespace(normalized(name)):
+        return f'"{name}" is not known to be namespaced for defaultPodSysctls'
+    return ""
+
+
+def with_defaults(pod: Pod, defaults: Mapping[str, str]) -> dict[str, str]:
+    """The pod's sysctls, and those of `defaults` in namespaces that it does not share with the host (KEP-5996).
+
+    `defaults`: by normalized name.
+    """
+    spec, own = pod.spec, sysctls_of(pod)
+    shared = {
+        "Net": bool(spec.hostNetwork),
+        "UTS": bool(spec.hostNetwork),
+        "IPC": bool(spec.hostIPC),
+        "User": spec.hostUsers is not False,
+    }
+    added = {name: value for name, value in defaults.items() if not shared.get(_default_namespace(name), True)}
+    return {**added, **own}
+
+
+def _default_namespace(name: str) -> str:
+    prefixed = (namespace for prefix, namespace in _DEFAULTABLE_PREFIXES.items() if name.startswith(prefix))
+    return _DEFAULTABLE.get(name) or next(prefixed, "")
+
+
 def sysctls_of(pod: Pod) -> dict[str, str]:
     """The pod's sysctls by normalized name. If a name is given twice, the last one counts."""
     context = pod.spec.securityContext

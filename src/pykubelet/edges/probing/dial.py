@@ -14,8 +14,9 @@ import errno
 import itertools
 import os
 import socket
+import ssl
 import struct
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import inf
 
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain
@@ -110,6 +111,19 @@ async def _resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tup
             raise DialError(f"dial tcp: lookup {host}: no such host") from outcome.error
         case Uncertain():
             raise DialError(f"dial tcp: lookup {host}: i/o timeout")
+
+
+@cache
+def unverified_tls(*protocols: str) -> ssl.SSLContext:
+    """Settings of TLS with any certificate, because the server is the probed container. `protocols`: those offered by ALPN."""
+    settings = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    settings.check_hostname = False
+    settings.verify_mode = ssl.CERT_NONE
+    settings.set_ciphers("DEFAULT@SECLEVEL=0")  # accept short keys, which are the pod's own choice
+    settings.minimum_version = ssl.TLSVersion.TLSv1_2
+    if protocols:
+        settings.set_alpn_protocols(protocols)
+    return settings
 
 
 def abort(connection: socket.socket) -> None:

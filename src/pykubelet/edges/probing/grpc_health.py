@@ -1,23 +1,24 @@
-"""The gRPC probe: `grpc.health.v1.Health/Check`, without TLS.
+"""The gRPC probe: `grpc.health.v1.Health/Check`, with TLS if the pod asks for it.
 
 Owns: a new connection for each probe, as in the reference, so that the probe of a server that accepts none fails.
 
-Source: the gRPC health checking protocol; the Kubernetes documentation "Define a gRPC liveness probe".
+Source: the gRPC health checking protocol; the Kubernetes documentation "Define a gRPC liveness probe"; KEP-4939 (TLS).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from google.protobuf.message import DecodeError
 
 from pykubelet.base.kit.durations import format_seconds
 from pykubelet.edges.cri.errors import translated
 from pykubelet.edges.probing import grpc_health_pb2 as pb
-from pykubelet.edges.probing.dial import join_host_port
+from pykubelet.edges.probing.dial import join_host_port, unverified_tls
 from pykubelet.edges.probing.http import USER_AGENT
 from pykubelet.edges.probing.outcome import Outcome, failed, passed
-from pykubelet.net.grpc.channel import LATE, Channel, tcp_dial
+from pykubelet.net.grpc.channel import LATE, Channel, Dial, Session, tcp_dial
 from pykubelet.net.grpc.limits import Http2Limits
 from pykubelet.net.grpc.status import Code, RpcError
 
@@ -39,13 +40,24 @@ PROBE_LIMITS = Http2Limits(
 
 
 async def probe_grpc(
-    host: str, port: int, service: str, timeout_s: float, user_agent: str = USER_AGENT, *, redials: bool = True
+    host: str,
+    port: int,
+    service: str,
+    timeout_s: float,
+    user_agent: str = USER_AGENT,
+    *,
+    redials: bool = True,
+    is_tls: bool = False,
 ) -> Outcome:
-    """Connect and call Check within `timeout_s`. SERVING passes. `host`: an address, not a name. `redials`: as in `Behavior`."""
+    """Connect and call Check within `timeout_s`. SERVING passes. TLS accepts any certificate.
+
+    `host`: an address, not a name. `redials`: as in `Behavior`.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     address = join_host_port(host, port)
-    channel = Channel(tcp_dial(host, port), PROBE_LIMITS, address, user_agent)
+    dial = _tls_dial(host, port) if is_tls else tcp_dial(host, port)
+    channel = Channel(dial, PROBE_LIMITS, address, user_agent)
     try:
         answer = await _ask(channel, pb.HealthCheckRequest(service=service).SerializeToString(), deadline, redials)
     except RpcError as error:
@@ -61,6 +73,20 @@ async def probe_grpc(
         name = _Status.Name(status) if status in _Status.values() else str(status)
         return failed(f'service unhealthy (responded with "{name}")')
     return passed("service healthy")
+
+
+def _tls_dial(host: str, port: int) -> Dial:
+    """A dialer for a server with TLS."""
+
+    async def dial(make: Callable[[], Session]) -> tuple[asyncio.BaseTransport, Session]:
+        try:
+            return await asyncio.get_running_loop().create_connection(make, host, port, ssl=unverified_tls("h2"))
+        except OSError as error:  # an SSLError is one, too
+            why = str(error) or type(error).__name__
+            text = f'connection error: desc = "transport: authentication handshake failed: {why}"'
+            raise RpcError(Code.UNAVAILABLE, text) from error
+
+    return dial
 
 
 async def _ask(channel: Channel, request: bytes, deadline: float, redials: bool) -> bytes:

@@ -22,13 +22,15 @@ from pykubelet.base.kit.readiness import Overdue, wait_ready
 from pykubelet.base.kit.text import shorten
 from pykubelet.base.model.version import CURRENT
 from pykubelet.edges.host.fs.errors import reason_of
-from pykubelet.edges.probing.dial import DialError, abort, dial, literal_family
+from pykubelet.edges.probing.dial import DialError, abort, dial, literal_family, unverified_tls
+from pykubelet.edges.probing.http2 import Http2Exchange
 from pykubelet.edges.probing.http_target import HttpTarget, first_hop, size_problem, target_url
 from pykubelet.edges.probing.outcome import OUTPUT_LIMIT, Outcome, ProbeVerdict, errored, failed, passed, warned
 from pykubelet.net.http.hops import MAX_REDIRECTS, REDIRECTS, Hop, UnsendableRequest, redirect_hop
 from pykubelet.net.http.tolerant import AnswerReader, BadAnswer
 
 T = TypeVar("T")
+Answer = AnswerReader | Http2Exchange
 USER_AGENT = f"kube-probe/{CURRENT}"
 BODY_LIMIT = 10 << 10
 READ_BYTES = 16 << 10
@@ -53,11 +55,10 @@ class _Connection(Protocol):
 
 
 class HttpProber:
-    """Sends HTTP probes. Create only one, because it keeps the TLS settings."""
+    """Sends HTTP probes."""
 
     def __init__(self, user_agent: str = USER_AGENT) -> None:
         self._agent = user_agent
-        self._tls: ssl.SSLContext | None = None
 
     async def probe(self, target: HttpTarget, timeout_s: float) -> Outcome:
         """Send a GET within `timeout_s`, including redirects and body. A status of 200-399 passes."""
@@ -94,11 +95,11 @@ class HttpProber:
             return "" if progress.in_body else shorten(f'Get "{progress.url}": {error}', OUTPUT_LIMIT)
         return ""
 
-    async def _follow(self, target: HttpTarget, progress: _Progress, *, anywhere: bool = False) -> AnswerReader:
+    async def _follow(self, target: HttpTarget, progress: _Progress, *, anywhere: bool = False) -> Answer:
         first = hop = first_hop(target, self._agent)
         headers = target.headers
         for _ in range(MAX_REDIRECTS):
-            answer = await self._exchange(hop, progress)
+            answer = await self._exchange(hop, progress, is_http2=target.is_http2)
             if answer.status not in REDIRECTS or not answer.location:
                 return answer
             after = redirect_hop(first, hop, answer.location, headers, self._agent)
@@ -110,13 +111,16 @@ class HttpProber:
             progress.url = hop.url
         raise _Broken(f"stopped after {MAX_REDIRECTS} redirects")
 
-    async def _exchange(self, hop: Hop, progress: _Progress) -> AnswerReader:
+    async def _exchange(self, hop: Hop, progress: _Progress, *, is_http2: bool) -> Answer:
         progress.in_body = False
-        answer = AnswerReader(BODY_LIMIT)
+        if is_http2 and hop.scheme != "http":
+            raise _Broken(f'HTTP/2 without TLS: unsupported protocol scheme "{hop.scheme}"')
+        talk = Http2Exchange(hop, BODY_LIMIT) if is_http2 else None
+        answer = talk or AnswerReader(BODY_LIMIT)
         healthy = False
         connection = await self._connect(hop, progress.deadline)
         try:
-            await connection.send(hop.request)
+            await connection.send(talk.take_output() if talk is not None else hop.request)
             while True:
                 data = await connection.receive()
                 if not data:
@@ -125,6 +129,8 @@ class HttpProber:
                 if answer.feed(data):
                     break
                 progress.in_body = answer.has_begun
+                if talk is not None and (reply := talk.take_output()):
+                    await connection.send(reply)
             healthy = True
         except BadAnswer as error:
             raise _Broken(str(error), answer.has_begun) from error
@@ -141,7 +147,7 @@ class HttpProber:
         if hop.scheme != "https":
             return _Plain(connection, deadline)
         name = None if literal_family(hop.host) is not None else hop.host
-        secured = _Tls(_Plain(connection, deadline), self._tls_settings(), name)
+        secured = _Tls(_Plain(connection, deadline), unverified_tls(), name)
         try:
             await secured.shake_hands()
         except ssl.SSLEOFError as error:
@@ -151,16 +157,6 @@ class HttpProber:
         except OSError as error:
             raise _Broken(_os_reason(error)) from error
         return secured
-
-    def _tls_settings(self) -> ssl.SSLContext:
-        if self._tls is None:
-            settings = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            settings.check_hostname = False
-            settings.verify_mode = ssl.CERT_NONE
-            settings.set_ciphers("DEFAULT@SECLEVEL=0")  # accept short keys, which are the pod's own choice
-            settings.minimum_version = ssl.TLSVersion.TLSv1_2
-            self._tls = settings
-        return self._tls
 
 
 class _Progress(Struct):
@@ -251,7 +247,7 @@ class _Tls:
                 self._received.write_eof()
 
 
-def _judge(answer: AnswerReader) -> Outcome:
+def _judge(answer: Answer) -> Outcome:
     if 200 <= answer.status < 300:
         return passed(bytes(answer.body).decode("utf-8", "replace"))
     if 300 <= answer.status < 400:

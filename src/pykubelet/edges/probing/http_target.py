@@ -19,13 +19,14 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|[\x00-\x1f\x7f]")
 
 
 class HttpTarget(Value):
-    """The target of a GET. `host`: without brackets. `path`: as in the manifest; it may include a query."""
+    """The target of a GET. `host`: without brackets. `path`: as in the manifest; it may include a query. `is_http2`: over HTTP/2."""
 
     scheme: str
     host: str
     port: int
     path: str = "/"
     headers: Headers = ()
+    is_http2: bool = False
 
 
 def target_url(target: HttpTarget) -> str:

@@ -358,7 +358,7 @@ class Http2Connection:
         if flags & END_STREAM:
             stream.trailers = headers
             self._end(id)
-        elif not stream.headers:
+        elif not stream.headers or stream.headers[0][1].startswith("1"):  # the status of an interim answer
             stream.headers = headers
         else:
             raise ConnectionFault(ErrorCodes.PROTOCOL_ERROR, "headers in the middle of a stream")

@@ -33,6 +33,8 @@ from pykubelet.edges.probing.tcp import probe_tcp
 
 TRIES = 3
 OUTPUT_LIMIT = 10 << 10
+HTTP2 = "HTTP2"
+TLS = "TLS"
 NO_ADDRESS = "the pod has no IP address"
 
 
@@ -106,7 +108,8 @@ class ContainerProber:
         if not host:
             return errored(NO_ADDRESS)
         headers = tuple((header.name, header.value) for header in action.httpHeaders)
-        target = HttpTarget((action.scheme or "http").lower(), host.strip("[]"), port, action.path, headers)
+        scheme, is_http2 = (action.scheme or "http").lower(), action.protocol == HTTP2
+        target = HttpTarget(scheme, host.strip("[]"), port, action.path, headers, is_http2)
         return await self._http.probe(target, request.timeout_s)
 
     async def _tcp(self, action: TCPSocketAction, request: ProbeRequest) -> Outcome:
@@ -121,7 +124,7 @@ class ContainerProber:
         if not request.pod_ip:
             return errored(NO_ADDRESS)
         target = request.pod_ip, action.port, action.service, request.timeout_s, self._user_agent
-        return await probe_grpc(*target, redials=self._grpc_redials)
+        return await probe_grpc(*target, redials=self._grpc_redials, is_tls=action.mode == TLS)
 
 
 def expanded_command(command: Sequence[str], container: Container) -> Sequence[str]:

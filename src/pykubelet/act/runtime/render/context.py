@@ -23,6 +23,7 @@ from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.placement import CpuSet, Devices
 from pykubelet.base.model.reasons import CREATE_POD_SANDBOX_ERROR
 from pykubelet.base.model.roster import is_static
+from pykubelet.base.model.sysctls import normalized
 from pykubelet.config.settings import Settings
 from pykubelet.edges.host.proc.machine import Machine
 
@@ -52,7 +53,8 @@ class RenderSettings(Value):
     host's file; None if resolvConf is set to "" (no lookups). `resolv_conf_error`: why the file cannot be read.
     `cpu_cfs_quota_period_us`: microseconds. `single_process_oom_kill`: None means not given. `swap_controller`: the
     kernel can limit swap. `swap_capacity`: bytes of swap the node has. `extra_masked_paths`: per-CPU thermal_throttle
-    directories that exist on the host. `container_stop_signals`: gate ContainerStopSignals.
+    directories that exist on the host. `container_stop_signals`: gate ContainerStopSignals. `default_sysctls`: by normalized
+    name.
     """
 
     paths: Paths
@@ -72,6 +74,7 @@ class RenderSettings(Value):
     selinux_enabled: bool = False
     extra_masked_paths: tuple[str, ...] = ()
     container_stop_signals: bool = False
+    default_sysctls: Mapping[str, str] = field(default_factory=dict)
     memory_qos: MemoryQos | None = None
 
     @property
@@ -111,6 +114,7 @@ def render_settings(
         swap_capacity=machine.swap_bytes,
         extra_masked_paths=machine.throttle_paths,
         container_stop_signals=settings.enabled("ContainerStopSignals"),
+        default_sysctls={normalized(name): value for name, value in config.defaultPodSysctls.items()},
         memory_qos=qos if settings.enabled("MemoryQoS") and cgroup_v2 else None,
     )
 

@@ -37,7 +37,7 @@ from pykubelet.base.model.arguments import ArgumentSpace, ArgumentsTooLongError
 from pykubelet.base.model.containers import container_hash
 from pykubelet.base.model.reasons import CREATE_CONTAINER_ERROR, CREATE_POD_SANDBOX_ERROR
 from pykubelet.base.model.roster import pod_ref
-from pykubelet.base.model.sysctls import sysctls_of
+from pykubelet.base.model.sysctls import with_defaults
 from pykubelet.edges.cri import cri_pb2
 
 _PROTOCOLS = {"UDP": cri_pb2.UDP, "SCTP": cri_pb2.SCTP}
@@ -72,7 +72,7 @@ def _sandbox_config(pod: Pod, settings: RenderSettings, ctx: SandboxContext) -> 
         linux=cri_pb2.LinuxPodSandboxConfig(
             cgroup_parent=ctx.cgroup_parent,
             security_context=_security_context(pod, settings, ctx),
-            sysctls=sysctls_of(pod),
+            sysctls=with_defaults(pod, settings.default_sysctls),
             overhead=overhead,
             resources=resources,
         ),

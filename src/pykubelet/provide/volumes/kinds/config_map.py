@@ -26,7 +26,7 @@ def plan(inputs: PlanInputs) -> PayloadPlan | UndecidedPlan:
     """The keys of the ConfigMap as files on disk. VolumesError for a missing object or key."""
     source = inputs.volume.configMap
     assert source is not None
-    reader = Reader(inputs.pod, inputs.content, source.defaultMode)
+    reader = Reader(inputs.pod, inputs.content, source.defaultMode, source.defaultUser)
     files = reader.config_map(source.name, source.items, source.optional)
     return plan_payload(inputs, files, reader.awaited, in_memory=False)
 

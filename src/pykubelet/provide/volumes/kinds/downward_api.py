@@ -17,7 +17,8 @@ def plan(inputs: PlanInputs) -> PayloadPlan | UndecidedPlan:
     assert source is not None
     if not allocatable and items_need_node(inputs.pod, source.items):
         return NODE_UNKNOWN
-    return plan_payload(inputs, plan_files(inputs.pod, source.items, source.defaultMode, allocatable))
+    files = plan_files(inputs.pod, source.items, source.defaultMode, source.defaultUser, allocatable)
+    return plan_payload(inputs, files)
 
 
 KIND = payload_kind("downwardAPI", "kubernetes.io/downward-api", plan)

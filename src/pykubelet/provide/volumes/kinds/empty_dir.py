@@ -1,13 +1,14 @@
 """emptyDir volumes: a directory of the pod's own, on disk, in memory or in huge pages.
 
 Setting up a volume again keeps its content, because the agent may restart at any moment.
-Source: the Kubernetes documentation "Volumes", emptyDir; KEP-1967; KEP-2400 (tmpfs without swap); KEP-1029 (quotas).
+Source: the Kubernetes documentation "Volumes", emptyDir; KEP-1967; KEP-2400 (tmpfs without swap); KEP-1029 (quotas); KEP-5502 (mode).
 """
 
 from __future__ import annotations
 
 from pykubelet.base.api.core import EmptyDirVolumeSource, Pod
 from pykubelet.base.api.quantity import page_size, parse
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.paths import Beneath
 from pykubelet.base.model.sizing import pod_limits
@@ -33,6 +34,7 @@ class EmptyDirPlan(DirectoryPlan):
     """The plan of an emptyDir volume.
 
     `private`: the directory with the marker of a finished set-up. `size`: bytes, 0 for no limit. `page_size`: bytes of a huge page.
+    `mode`: the permissions of the directory; None: 0777, and those of a new tmpfs in memory.
     `is_confined`: no process of the pod can change which project a file is in. `is_limited`: what it may hold has a limit.
     """
 
@@ -41,6 +43,7 @@ class EmptyDirPlan(DirectoryPlan):
     size: int = 0
     page_size: int = 0
     fs_group: int | None = None
+    mode: int | None = None
     is_confined: bool = False
     is_limited: bool = False
 
@@ -49,20 +52,19 @@ def plan(inputs: PlanInputs) -> EmptyDirPlan | UndecidedPlan:
     """A directory, a tmpfs or huge pages, depending on the medium. VolumesError for a medium that cannot be provided."""
     source, node, dirs = inputs.volume.emptyDir or EmptyDirVolumeSource(), inputs.node, inputs.dirs
     mounted = inputs.mounted(dirs.path, supports_relabel=True)
-    group = inputs.fs_group
+    basic = EmptyDirPlan(mounted, dirs.path, dirs.private, fs_group=inputs.fs_group, mode=source.mode)
     if source.medium == "":
-        confined, limited = inputs.pod.spec.hostUsers is False, _is_limited(inputs.pod, source)
-        return EmptyDirPlan(mounted, dirs.path, dirs.private, fs_group=group, is_confined=confined, is_limited=limited)
+        return replace(
+            basic, is_confined=inputs.pod.spec.hostUsers is False, is_limited=_is_limited(inputs.pod, source)
+        )
     if source.medium == MEMORY:
         if not node.allocatable:
             return NODE_UNKNOWN
-        size = memory_size(inputs.pod, source.sizeLimit, node)
-        return EmptyDirPlan(mounted, dirs.path, dirs.private, MEMORY, size=size, fs_group=group)
+        return replace(basic, medium=MEMORY, size=memory_size(inputs.pod, source.sizeLimit, node))
     if source.medium == HUGE_PAGES or source.medium.startswith(HUGE_PAGES + "-"):
         if not node.page_sizes and not node.allocatable:
             return NODE_UNKNOWN
-        wanted = _page_size(inputs.pod, source.medium, node)
-        return EmptyDirPlan(mounted, dirs.path, dirs.private, HUGE_PAGES, page_size=wanted, fs_group=group)
+        return replace(basic, medium=HUGE_PAGES, page_size=_page_size(inputs.pod, source.medium, node))
     raise VolumesError(f'unknown storage medium "{source.medium}"')
 
 
@@ -119,6 +121,8 @@ def _make(plan: EmptyDirPlan) -> None:
             mounts.mount_tmpfs(plan.directory, plan.size, no_swap=True)
         elif plan.medium == HUGE_PAGES:
             mounts.mount_huge_pages(plan.directory, plan.page_size)
+    if plan.mode is not None:
+        beneath.change_mode(plan.directory, plan.mode)
     if plan.fs_group is not None:
         beneath.apply_group(plan.directory, plan.fs_group)
     beneath.make_dirs(plan.private, 0o750)

@@ -56,7 +56,7 @@ def plan(inputs: PlanInputs) -> PayloadPlan | UndecidedPlan:
     assert source is not None
     if not allocatable and _sources_need_node(inputs.pod, source):
         return NODE_UNKNOWN
-    reader = Reader(inputs.pod, inputs.content, source.defaultMode)
+    reader = Reader(inputs.pod, inputs.content, source.defaultMode, source.defaultUser)
     files = _plan_sources(inputs.pod, inputs.volume, source, reader, allocatable)
     return plan_payload(inputs, files, reader.awaited)
 
@@ -110,7 +110,7 @@ def _plan_source(
     if projection.configMap is not None:
         return reader.config_map(projection.configMap.name, projection.configMap.items, projection.configMap.optional)
     if projection.downwardAPI is not None:
-        return plan_files(pod, projection.downwardAPI.items, source.defaultMode, allocatable)
+        return plan_files(pod, projection.downwardAPI.items, source.defaultMode, source.defaultUser, allocatable)
     if projection.serviceAccountToken is not None:
         return reader.token(projection.serviceAccountToken)
     if projection.clusterTrustBundle is not None:

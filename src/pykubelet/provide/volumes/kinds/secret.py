@@ -26,7 +26,7 @@ def plan(inputs: PlanInputs) -> PayloadPlan | UndecidedPlan:
     """The keys of the Secret as files in memory. VolumesError for a missing object or key."""
     source = inputs.volume.secret
     assert source is not None
-    reader = Reader(inputs.pod, inputs.content, source.defaultMode)
+    reader = Reader(inputs.pod, inputs.content, source.defaultMode, source.defaultUser)
     files = reader.secret(source.secretName, source.items, source.optional)
     return plan_payload(inputs, files, reader.awaited)
 

@@ -50,12 +50,16 @@ def user_of_files(pod: Pod) -> int | None:
 
 
 class Reader:
-    """Makes the files of one volume of one pod. `awaited`: the keys without an answer. `default_mode` None: 0644."""
+    """Makes the files of one volume of one pod. `awaited`: the keys without an answer. `default_mode` None: 0644.
 
-    def __init__(self, pod: Pod, content: Content, default_mode: int | None) -> None:
+    `default_user`: the owner of files without one of their own (KEP-5936).
+    """
+
+    def __init__(self, pod: Pod, content: Content, default_mode: int | None, default_user: int | None = None) -> None:
         self._pod = pod
         self._content = content
         self._mode = DEFAULT_MODE if default_mode is None else default_mode
+        self._user = default_user
         self.awaited: list[ContentKey] = []
 
     def config_map(self, name: str, items: Sequence[KeyToPath], optional: bool | None) -> list[PayloadSource]:
@@ -80,7 +84,7 @@ class Reader:
     def token(self, source: ServiceAccountTokenProjection) -> list[PayloadFile]:
         """The file with the service account token; no file until the token is there."""
         found = self._find(token_key(self._pod, source), False)
-        return [self._private(source.path, found.token)] if isinstance(found, Token) else []
+        return [self._private(source.path, found.token, source.user)] if isinstance(found, Token) else []
 
     def trust_bundle(self, source: ClusterTrustBundleProjection) -> list[PayloadFile]:
         """The file with the trust anchors. VolumesError when the bundle is missing and not optional."""
@@ -90,7 +94,7 @@ class Reader:
         found = self._find(key, bool(source.optional))
         if found is None:
             return []
-        return [self._private(source.path, found.pem if isinstance(found, TrustBundle) else b"")]
+        return [self._private(source.path, found.pem if isinstance(found, TrustBundle) else b"", source.user)]
 
     def certificate(self, key: CertificateKey, source: PodCertificateProjection) -> list[PayloadFile]:
         """The files with the private key and the certificate chain; none until both are there. PendingError while a signer has to act.
@@ -107,13 +111,17 @@ class Reader:
             (source.keyPath, found.key),
             (source.certificateChainPath, found.chain),
         )
-        return [self._private(path, content) for path, content in contents if path]
+        return [self._private(path, content, source.user) for path, content in contents if path]
 
-    def _private(self, path: str, data: bytes | str) -> PayloadFile:
-        """A file that only the pod's user and group can read; it has the default mode if the pod has neither."""
+    def _private(self, path: str, data: bytes | str, own_user: int | None) -> PayloadFile:
+        """A file that only the pod's user and group can read; it has the default mode if the pod has neither.
+
+        `own_user`: the owner of this file in the pod's spec.
+        """
         user = user_of_files(self._pod)
         group = self._pod.spec.securityContext.fsGroup if self._pod.spec.securityContext is not None else None
-        return PayloadFile(path, data, self._mode if user is None and group is None else OWNERS_ONLY, user)
+        owner = next((stated for stated in (own_user, self._user) if stated is not None), user)
+        return PayloadFile(path, data, self._mode if user is None and group is None else OWNERS_ONLY, owner)
 
     def _find(self, key: ContentKey, optional: bool) -> object | None:
         """The object, or `Absent` if it is missing and optional. None while there is no answer; the key is then awaited."""
@@ -139,4 +147,4 @@ class Reader:
         for item in items if not optional else ():
             if not any(item.key in data for data in parts):
                 raise VolumesError(f"{complaint}: {item.key}")
-        return [ObjectFiles(parts, tuple(items), self._mode)]
+        return [ObjectFiles(parts, tuple(items), self._mode, self._user)]

@@ -28,7 +28,11 @@ def items_need_node(pod: Pod, items: Sequence[DownwardAPIVolumeFile]) -> bool:
 
 
 def plan_files(
-    pod: Pod, items: Sequence[DownwardAPIVolumeFile], default_mode: int | None, allocatable: Mapping[str, int]
+    pod: Pod,
+    items: Sequence[DownwardAPIVolumeFile],
+    default_mode: int | None,
+    default_user: int | None,
+    allocatable: Mapping[str, int],
 ) -> list[PayloadFile]:
     """The files of the volume. VolumesError with the errors of all items."""
     files: dict[str, PayloadFile] = {}
@@ -47,7 +51,7 @@ def plan_files(
         except FieldRefError as error:
             errors.append(str(error))
             continue
-        files[path] = PayloadFile(path, data, mode)
+        files[path] = PayloadFile(path, data, mode, default_user if item.user is None else item.user)
     if errors:
         raise VolumesError(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
     return list(files.values())

@@ -61,13 +61,15 @@ ObjectData = Mapping[str, str] | Mapping[str, bytes]
 class ObjectFiles(RedactedValue):
     """The files that are made from one object: one for each key of its data, or one for each of `items` that the data have.
 
-    `parts`: the maps of the object that have data; of a key that several have, the first counts.
+    `parts`: the maps of the object that have data; of a key that several have, the first counts. `mode`, `owner`: of the files whose
+    item has none.
     """
 
     hidden: ClassVar = ("parts",)
     parts: tuple[ObjectData, ...]
     items: tuple[KeyToPath, ...]
     mode: int
+    owner: int | None = None
 
     @property
     def number(self) -> int:
@@ -79,11 +81,12 @@ class ObjectFiles(RedactedValue):
         if not self.items:
             for data in reversed(self.parts):
                 for key, value in data.items():
-                    yield PayloadFile(key, value, self.mode)
+                    yield PayloadFile(key, value, self.mode, self.owner)
         for item in self.items:
             found: str | bytes | None = next((data[item.key] for data in self.parts if item.key in data), None)
             if found is not None:
-                yield PayloadFile(item.path, found, self.mode if item.mode is None else item.mode)
+                mode = self.mode if item.mode is None else item.mode
+                yield PayloadFile(item.path, found, mode, self.owner if item.user is None else item.user)
 
 
 PayloadSource = PayloadFile | ObjectFiles
