@@ -66,7 +66,6 @@ FIXED: Mapping[str, Fixed] = {
             "PodLevelResourceManagers": "exclusive CPUs and NUMA nodes are assigned to containers, not to pods",
             "RuntimeClassInImageCriApi": "images are not counted for each runtime handler",
             "UserNamespacesHostNetworkSupport": "a pod on the host's network cannot have its own user namespace",
-            "VolumeBindMountOptions": f"mount options of a volume in a container {_NOT_YET}",
         }.items()
     },
     "ReloadKubeletClientCAFile": Fixed(True, f"the contents of a changed client CA file {_RELOADED}"),

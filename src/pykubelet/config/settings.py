@@ -28,6 +28,7 @@ DECLARED = (
     "InPlacePodLevelResourcesVerticalScaling",
     "InPlacePodVerticalScalingInitContainers",
     "RestartAllContainersOnContainerExits",
+    "VolumeBindMountOptions",
 )
 USAGE_MAX_AGE_S = 1.0
 CRASH_BACKOFF_INITIAL_S = 10.0
@@ -180,7 +181,7 @@ class Settings(Value):
 
     @property
     def declared_features(self) -> tuple[str, ...]:
-        """The optional features of this node that the scheduler must know about (KEP-5328)."""
+        """The optional features of this node that the scheduler must know about (KEP-5328), if the runtime has those that need it."""
         if not self.enabled("NodeDeclaredFeatures"):
             return ()
         return tuple(gate for gate in DECLARED if self.enabled(gate))

@@ -76,6 +76,15 @@ def rro(mode: str, ctx: ContainerContext, **fields: Any) -> bool:
     return mount.recursive_read_only
 
 
+def test_flags_of_bind_mounts_are_passed_on_with_the_gate() -> None:
+    mount = {"name": "data", "mountPath": "/data", "bindMountOptions": ["noexec", "nosuid"]}
+    on = replace(SETTINGS, bind_options=True)
+    assert [list(m.mount_options) for m in mounts(mount, settings=on)] == [["noexec", "nosuid"]]
+    assert not mounts(mount)[0].mount_options
+    with pytest.raises(ContainerStartError, match='invalid bindMountOptions "ro" of volume "data"'):
+        mounts({**mount, "bindMountOptions": ["noexec", "ro"]}, settings=on)
+
+
 def test_recursive_read_only() -> None:
     assert rro("Enabled", RRO) is True
     assert rro("IfPossible", RRO) is True

@@ -146,6 +146,19 @@ def test_features_that_the_node_does_not_declare() -> None:
     assert refusal(make_pod(hostUsers=False), features=frozenset())[0] is None
 
 
+def test_flags_of_bind_mounts_need_the_gate_and_the_runtime() -> None:
+    mounts = [{"name": "v", "mountPath": "/v", "bindMountOptions": ["noexec"]}]
+    pod = make_pod(
+        volumes=[{"name": "v", "emptyDir": {}}],
+        ephemeralContainers=[{"name": "d", "image": "i", "volumeMounts": mounts}],
+    )
+    refused = ("PodFeatureUnsupported", "Pod requires node features that are not available: VolumeBindMountOptions")
+    able, declared = RuntimeReady(checked=True, mount_options=True), frozenset({"VolumeBindMountOptions"})
+    assert refusal(pod, features=frozenset(), runtime=able) == refused
+    assert refusal(pod, features=declared) == refused
+    assert refusal(pod, features=declared, runtime=able)[0] is None
+
+
 def test_strict_supplemental_groups() -> None:
     pod = make_pod(securityContext={"supplementalGroupsPolicy": "Strict"})
     assert refusal(pod) == (

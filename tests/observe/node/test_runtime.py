@@ -60,10 +60,10 @@ def test_conditions_become_the_references_words(
 def test_features_are_published_by_handler() -> None:
     features = pb.RuntimeHandlerFeatures(recursive_read_only_mounts=True, user_namespaces=True)
     handlers = [pb.RuntimeHandler(name="", features=features), pb.RuntimeHandler(name="kata")]
-    more = pb.RuntimeFeatures(supplemental_groups_policy=True)
+    more = pb.RuntimeFeatures(supplemental_groups_policy=True, mount_options=True)
     found = ready_of(answer(*WELL, runtime_handlers=handlers, features=more), RuntimeReady())
     assert found.handlers == {"": HandlerFeatures(True, True), "kata": HandlerFeatures()}
-    assert found.supplemental_groups_policy
+    assert found.supplemental_groups_policy and found.mount_options
 
 
 @dataclass

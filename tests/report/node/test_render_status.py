@@ -209,6 +209,16 @@ def test_images_are_the_largest_with_few_names() -> None:
     assert len(render(replace(ABOUT, max_images=-1), replace(INPUTS, images=images)).images) == 3
 
 
+def test_a_feature_that_needs_the_runtime_is_declared_if_the_runtime_has_it() -> None:
+    about = replace(ABOUT, features=("Other", "VolumeBindMountOptions"))
+    able = replace(INPUTS, runtime=replace(READY, mount_options=True))
+    unasked = replace(INPUTS, runtime=RuntimeReady())
+    assert render(about).declaredFeatures == ("Other",)
+    assert render(about, able).declaredFeatures == about.features
+    assert render(about, unasked).declaredFeatures == ("Other",)
+    assert render(about, unasked, NodeStatus(declaredFeatures=about.features)).declaredFeatures == about.features
+
+
 def test_runtime_handlers_and_features() -> None:
     runtime = replace(
         READY, handlers={"z": HandlerFeatures(True, False), "": HandlerFeatures()}, supplemental_groups_policy=True

@@ -3,7 +3,7 @@ answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pykubelet.base.api.core import NodeAddress, Taint
 from pykubelet.base.kit.values import Value, field
@@ -97,6 +97,7 @@ class RuntimeReady(Value):
     version: str = ""
     handlers: Mapping[str, HandlerFeatures] = field(default_factory=dict)
     supplemental_groups_policy: bool = False
+    mount_options: bool = False
     epoch: int = 0
     answer_error: str = ""
     away: bool = False
@@ -114,6 +115,15 @@ class RuntimeReady(Value):
     def takes_calls(self) -> bool:
         """Whether the runtime is ready and its socket answers, so that calls to it need not wait."""
         return self.ok and not self.away
+
+
+#: The declared features that need the same of the runtime (KEP-5855).
+BIND_OPTIONS = "VolumeBindMountOptions"
+
+
+def declared_features(features: Iterable[str], runtime: RuntimeReady) -> tuple[str, ...]:
+    """Those of the agent's features that work with this runtime."""
+    return tuple(name for name in features if name != BIND_OPTIONS or runtime.mount_options)
 
 
 class ApiState(Value):

@@ -32,7 +32,7 @@ from pykubelet.base.kit.text import parse_integer
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.containers import every_container
 from pykubelet.base.model.evictions import NodePressure, PressureCondition
-from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.node import BIND_OPTIONS, NodeView, RuntimeReady, declared_features
 from pykubelet.base.model.node_selector import matches_node_selector
 from pykubelet.base.model.reasons import (
     APP_ARMOR,
@@ -207,13 +207,21 @@ def refuse_at_shutdown(*, shutting_down: bool) -> Rejection | None:
     return None
 
 
-def refuse_features(pod: Pod, rules: AdmissionRules) -> Rejection | None:
+def needs_runtime_features(pod: Pod) -> bool:
+    """Whether the runtime decides if the pod can run here."""
+    return needs_strict_groups(pod) or _has_bind_options(pod)
+
+
+def refuse_features(pod: Pod, rules: AdmissionRules, runtime: RuntimeReady) -> Rejection | None:
     """Rejection for disabled pod-level resources (KEP-2837), or for features the node does not declare (KEP-5328); None: admitted."""
     stated = pod.spec.resources
     names = (*stated.requests, *stated.limits) if stated is not None else ()
     if not rules.pod_level_resources and any(is_pod_level(name) for name in names):
         return Rejection(POD_LEVEL_RESOURCES_NOT_SUPPORTED, "PodLevelResources feature gate is disabled")
-    if rules.features is None or not (lacking := sorted(_needed_features(pod) - rules.features)):
+    if rules.features is None:
+        return None
+    lacking = sorted(_needed_features(pod).difference(declared_features(rules.features, runtime)))
+    if not lacking:
         return None
     text = f"Pod requires node features that are not available: {', '.join(lacking)}"
     return Rejection(POD_FEATURE_UNSUPPORTED, text)
@@ -226,7 +234,14 @@ def _needed_features(pod: Pod) -> set[str]:
         needed.add("RestartAllContainersOnContainerExits")
     if pod.spec.hostNetwork and pod.spec.hostUsers is False:
         needed.add("UserNamespacesHostNetworkSupport")
+    if _has_bind_options(pod):
+        needed.add(BIND_OPTIONS)
     return needed
+
+
+def _has_bind_options(pod: Pod) -> bool:
+    mounts = (mount for container in every_container(pod) for mount in container.volumeMounts)
+    return any(mount.bindMountOptions for mount in mounts)
 
 
 def _needs_app_armor(pod: Pod) -> bool:

@@ -363,7 +363,7 @@ def _decide(entry: Entry, presence: Presence, load: Load, facts: AdmissionFacts)
 def _decide_fit(entry: Entry, load: Load, facts: AdmissionFacts) -> _Decision:
     """The checks against the node and its other pods, for a pod that does not run here."""
     pod, rules = entry.item.pod, facts.rules
-    if admission.needs_strict_groups(pod) and not facts.runtime.checked:
+    if admission.needs_runtime_features(pod) and not facts.runtime.checked:
         return _Postpone(RUNTIME_UNKNOWN)
     refusal = admission.refuse_groups_policy(pod, facts.runtime)
     if refusal is not None:
@@ -378,7 +378,7 @@ def _decide_fit(entry: Entry, load: Load, facts: AdmissionFacts) -> _Decision:
     refusal = (
         refusal
         or admission.refuse_app_armor(pod, rules)
-        or admission.refuse_features(pod, rules)
+        or admission.refuse_features(pod, rules, facts.runtime)
         or admission.refuse_at_shutdown(shutting_down=facts.shutting_down)
     )
     if refusal is not None:

@@ -25,12 +25,12 @@ from pykubelet.base.api.core import (
 )
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.node import BIND_OPTIONS
 from pykubelet.base.model.restart import ACTION_RESTART_ALL, ALWAYS
 from pykubelet.base.model.roster import SourceChanged
 from pykubelet.base.model.sizing import QOSClass
 from pykubelet.config.settings import Settings
 
-BIND_OPTIONS_GATE = "VolumeBindMountOptions"
 S = TypeVar("S", bound=Struct)
 C = TypeVar("C", Container, EphemeralContainer)
 
@@ -64,7 +64,7 @@ def field_gates(settings: Settings) -> FieldGates:
         restart_rules=settings.enabled("ContainerRestartRules"),
         restart_all=settings.enabled("RestartAllContainersOnContainerExits") or declares,
         fixed_qos=settings.enabled("PodLevelResourcesFixKubeletQOSClass") or not settings.enabled("PodLevelResources"),
-        bind_options=settings.enabled(BIND_OPTIONS_GATE) or (declares and settings.gates.knows(BIND_OPTIONS_GATE)),
+        bind_options=settings.enabled(BIND_OPTIONS) or (declares and settings.gates.knows(BIND_OPTIONS)),
         directory_modes=settings.enabled("EmptyDirVolumeMode"),
         file_owners=settings.enabled("AtomicWriteVolumeUserFields"),
         http2_probes=settings.enabled("H2CContainerProbe"),

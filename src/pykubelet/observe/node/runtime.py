@@ -73,6 +73,7 @@ def ready_of(status: pb.StatusResponse, known: RuntimeReady) -> RuntimeReady:
             for handler in status.runtime_handlers
         },
         supplemental_groups_policy=status.features.supplemental_groups_policy,
+        mount_options=status.features.mount_options,
         answer_error="",
         away=False,
     )

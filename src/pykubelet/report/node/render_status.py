@@ -35,7 +35,7 @@ from pykubelet.base.api.quantity import NANO, Amount, format_units
 from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
-from pykubelet.base.model.node import DEFAULT_OBJECT_TTL_S, ApiNode, RuntimeReady
+from pykubelet.base.model.node import DEFAULT_OBJECT_TTL_S, ApiNode, RuntimeReady, declared_features
 from pykubelet.config.flag_values import UNSPECIFIED
 from pykubelet.report.node.model import (
     CONTROLLER_ATTACH,
@@ -89,7 +89,7 @@ def render_status(about: NodeRegistration, inputs: NodeInputs, before: NodeStatu
         conditions=_conditions(inputs, before.conditions, now, _missing(view.capacity, about.local_storage)),
         config=before.config,
         daemonEndpoints=NodeDaemonEndpoints(kubeletEndpoint=DaemonEndpoint(Port=about.port)),
-        declaredFeatures=about.features,
+        declaredFeatures=_declared(about, runtime, before),
         features=_features(runtime) if runtime.checked else before.features,
         images=_images(inputs.images, about.max_images),
         nodeInfo=_node_info(about, runtime, before.nodeInfo),
@@ -285,6 +285,14 @@ def _runtime_version(text: str) -> str:
 
 def _is_padded(number: str) -> bool:
     return number.startswith("0") and number != "0"
+
+
+def _declared(about: NodeRegistration, runtime: RuntimeReady, before: NodeStatus) -> tuple[str, ...]:
+    """The declared features. Before the runtime was asked, those that need it stay as they were."""
+    declared = declared_features(about.features, runtime)
+    if runtime.checked:
+        return declared
+    return tuple(name for name in about.features if name in declared or name in before.declaredFeatures)
 
 
 def _features(runtime: RuntimeReady) -> NodeFeatures | None:

@@ -54,13 +54,14 @@ class FakeConditions:
 class FakeFeatures:
     """The optional features of the fake: CRI's event stream, containerd's event service, RuntimeConfig's cgroup driver.
 
-    `answers_digest`: PullImage answers with a digest, as CRI-O does up to 1.35, and not with the ID.
+    `answers_digest`: PullImage answers with a digest, as CRI-O does up to 1.35, and not with the ID. `mount_options`: of bind mounts.
     """
 
     cri_events: bool = False
     containerd_events: bool = True
     cgroup_driver: pb.CgroupDriver | None = None
     answers_digest: bool = False
+    mount_options: bool = False
 
 
 class FakeAnswers:
@@ -151,7 +152,9 @@ class FakeAnswers:
             reason="" if conditions.network_ready else "NetworkPluginNotReady",
         )
         handlers = [pb.RuntimeHandler(name=name) for name in conditions.handlers]
-        return pb.StatusResponse(status=pb.RuntimeStatus(conditions=[runtime, network]), runtime_handlers=handlers)
+        status = pb.RuntimeStatus(conditions=[runtime, network])
+        features = pb.RuntimeFeatures(mount_options=self.features.mount_options)
+        return pb.StatusResponse(status=status, runtime_handlers=handlers, features=features)
 
     async def _runtime_config(self, _request: pb.RuntimeConfigRequest) -> pb.RuntimeConfigResponse:
         linux = pb.LinuxRuntimeConfiguration(cgroup_driver=self.features.cgroup_driver)

@@ -54,7 +54,7 @@ class RenderSettings(Value):
     `cpu_cfs_quota_period_us`: microseconds. `single_process_oom_kill`: None means not given. `swap_controller`: the
     kernel can limit swap. `swap_capacity`: bytes of swap the node has. `extra_masked_paths`: per-CPU thermal_throttle
     directories that exist on the host. `container_stop_signals`: gate ContainerStopSignals. `default_sysctls`: by normalized
-    name.
+    name. `bind_options`: gate VolumeBindMountOptions.
     """
 
     paths: Paths
@@ -75,6 +75,7 @@ class RenderSettings(Value):
     extra_masked_paths: tuple[str, ...] = ()
     container_stop_signals: bool = False
     default_sysctls: Mapping[str, str] = field(default_factory=dict)
+    bind_options: bool = False
     memory_qos: MemoryQos | None = None
 
     @property
@@ -114,6 +115,7 @@ def render_settings(
         swap_capacity=machine.swap_bytes,
         extra_masked_paths=machine.throttle_paths,
         container_stop_signals=settings.enabled("ContainerStopSignals"),
+        bind_options=settings.enabled("VolumeBindMountOptions"),
         default_sysctls={normalized(name): value for name, value in config.defaultPodSysctls.items()},
         memory_qos=qos if settings.enabled("MemoryQoS") and cgroup_v2 else None,
     )

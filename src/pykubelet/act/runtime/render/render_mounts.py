@@ -1,7 +1,7 @@
 """Renders the mounts and devices of a container. Pure.
 
-Source: Kubernetes docs, "Volumes" (subPath, mount propagation, recursive read-only: KEP-3857; image volumes: KEP-4639). The
-paths on the host already exist; rendering only decides where they are mounted.
+Source: Kubernetes docs, "Volumes" (subPath, mount propagation, recursive read-only: KEP-3857; image volumes: KEP-4639; flags of
+bind mounts: KEP-5855). The paths on the host already exist; rendering only decides where they are mounted.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from pykubelet.edges.cri import cri_pb2
 
 #: The longest path that the kernel takes, in bytes: PATH_MAX without the NUL.
 MAX_PATH = 4095
+#: The flags of bind mounts that a pod may set.
+_BIND_OPTIONS = frozenset({"noexec", "nodev", "nosuid"})
 _PROPAGATION = {
     "": cri_pb2.PROPAGATION_PRIVATE,
     "None": cri_pb2.PROPAGATION_PRIVATE,
@@ -110,7 +112,16 @@ def _volume_mount(
         selinux_relabel=volume.supports_relabel and settings.selinux_enabled,
         propagation=_PROPAGATION[mount.mountPropagation],
         recursive_read_only=_is_recursive_read_only(mount, ctx),
+        mount_options=_bind_options(mount) if settings.bind_options else (),
     )
+
+
+def _bind_options(mount: VolumeMount) -> list[str]:
+    """The flags of the bind mount. ContainerStartError for another than those of the API."""
+    wrong = next((option for option in mount.bindMountOptions if option not in _BIND_OPTIONS), None)
+    if wrong is not None:
+        raise ContainerStartError(f'invalid bindMountOptions "{wrong[:64]}" of volume "{mount.name}"')
+    return list(dict.fromkeys(mount.bindMountOptions))
 
 
 def _host_path(
