@@ -18,6 +18,9 @@ from pykubelet.serve.endpoints.health import Check, default_checks
 from pykubelet.serve.endpoints.known_pods import KnownPods
 from pykubelet.serve.endpoints.table import ENDPOINTS, EndpointInputs
 
+#: The gates without which some endpoint is not there.
+GATES_OF_ENDPOINTS = {"ComponentFlagz": True, "ComponentStatusz": True, "KubeletAllocatedPodsEndpoint": True}
+
 
 def settings_of(gates: Mapping[str, bool] | None = None, page_port: int = 0, **config: Any) -> Settings:
     return Settings(KubeletConfiguration(**config), Flags(cadvisor_port=page_port), FeatureGates(gates or {}))

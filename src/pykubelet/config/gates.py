@@ -59,7 +59,6 @@ FIXED: Mapping[str, Fixed] = {
             "InPlacePodVerticalScalingExclusiveMemory": "containers with memory of NUMA nodes of their own cannot be resized in place",
             "InPlacePodVerticalScalingMemoryBackedVolumes": "volumes in memory keep their size",
             "InPlacePodVerticalScalingSchedulerPreemption": "only the scheduler decides on it",
-            "KubeletAllocatedPodsEndpoint": "the endpoint /allocatedPods is not served",
             "NativeHistograms": "metrics are served as text, which has no native histograms",
             "NodeLifecycleConditions": "a graceful shutdown of the node is no condition of it",
             "PodAndContainerStatsFromCRI": "usage is read from cgroups, not from the runtime",

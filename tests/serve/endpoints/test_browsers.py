@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from serve.ports import REACHED, inputs_of, settings_of
+from serve.ports import GATES_OF_ENDPOINTS, REACHED, inputs_of, settings_of
 
 from pykubelet.base.api.core import NodeAddress
 from pykubelet.base.model.node import NodeView
@@ -25,7 +25,7 @@ from pykubelet.serve.endpoints.table import ENDPOINTS
 
 HOST = "node1:10250"
 OWN, OTHER = f"https://{HOST}", "https://evil.example"
-SETTINGS = settings_of(page_port=4194, gates={"ComponentFlagz": True, "ComponentStatusz": True})
+SETTINGS = settings_of(page_port=4194, gates=GATES_OF_ENDPOINTS)
 #: What a browser sends with a request for another site. A WebSocket and older browsers have `Origin` alone.
 FOREIGN: tuple[dict[str, str], ...] = (
     {"origin": OTHER, "sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"},

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from serve.ports import REACHED, inputs_of, reached, settings_of
+from serve.ports import GATES_OF_ENDPOINTS, REACHED, inputs_of, reached, settings_of
 from support.api import endpoint_requests
 from support.tracing import recorded
 
@@ -113,6 +113,7 @@ def test_a_path_begins_with_a_slash_and_a_name(path: str) -> None:
     ("path", "subresources"),
     [
         ("/pods", "pods proxy"),
+        ("/allocatedPods/", "pods proxy"),
         ("/runningpods/", "pods proxy"),
         ("/healthz", "healthz proxy"),
         ("/configz", "configz proxy"),
@@ -130,7 +131,19 @@ def test_the_documented_subresources(path: str, subresources: str) -> None:
 
 
 def test_every_other_endpoint_needs_proxy() -> None:
-    fine = {"pods", "runningpods", "healthz", "configz", "flagz", "statusz", "stats", "metrics", "logs", "checkpoint"}
+    fine = {
+        "pods",
+        "allocatedPods",
+        "runningpods",
+        "healthz",
+        "configz",
+        "flagz",
+        "statusz",
+        "stats",
+        "metrics",
+        "logs",
+        "checkpoint",
+    }
     others = {root: rules for root, rules in RULES.items() if root not in fine}
     assert {"exec", "attach", "portForward", "run", "containerLogs", "debug", "page"} == set(others)
     assert set(others.values()) == {PROXY}
@@ -142,7 +155,7 @@ paths = st.lists(segments, max_size=5).map("/".join).flatmap(lambda path: st.sam
 
 @given(paths, st.sampled_from(["GET", "POST", "PUT"]))
 def test_a_request_that_reaches_an_endpoint_was_authorized_as_the_endpoint_declares(path: str, method: str) -> None:
-    settings = settings_of(page_port=4194, gates={"ComponentFlagz": True, "ComponentStatusz": True})
+    settings = settings_of(page_port=4194, gates=GATES_OF_ENDPOINTS)
     with asyncio.Runner() as runner:
         status, body = runner.run(ask(api_router(REACHED, settings, inputs_of(settings)), method, path))
     if status == 200:
@@ -183,7 +196,7 @@ async def test_no_request_without_credentials_reaches_an_endpoint(settings: Sett
 
 
 async def test_every_subresource_of_an_endpoint_admits_and_nothing_else() -> None:
-    settings = settings_of(page_port=4194, gates={"ComponentFlagz": True, "ComponentStatusz": True})
+    settings = settings_of(page_port=4194, gates=GATES_OF_ENDPOINTS)
     for entry in ENDPOINTS:
         method = "GET" if not entry.methods or "GET" in entry.methods else next(iter(entry.methods))
         for subresource in Subresource:
@@ -272,6 +285,14 @@ MISSING = (404, "404: Page Not Found")
         ({"enableSystemLogHandler": False}, "GET", "/logs/x", (405, "logs endpoint is disabled.\n")),
         ({"gates": {"ContainerCheckpoint": False}}, "POST", "/checkpoint/a/b/c", MISSING),
         ({"gates": {"ComponentStatusz": False}}, "GET", "/statusz", MISSING),
+        ({}, "GET", "/allocatedPods", MISSING),
+        ({"gates": {"KubeletAllocatedPodsEndpoint": True}}, "GET", "/allocatedPods", (200, "reached /allocatedPods/")),
+        (
+            {"gates": {"KubeletAllocatedPodsEndpoint": True}},
+            "GET",
+            "/allocatedPods/a/b",
+            (200, "reached /allocatedPods/"),
+        ),
         ({}, "GET", "/page/", MISSING),
         ({"page_port": 4194}, "GET", "/page/state", (200, "reached /page/")),
         ({}, "GET", "/runningpods", (200, "reached /runningpods/")),
@@ -286,7 +307,7 @@ async def test_groups_and_paths(config: dict[str, Any], method: str, path: str, 
 
 
 def test_statusz_lists_all_paths_that_are_served() -> None:
-    everything = settings_of(page_port=4194, gates={"ComponentFlagz": True, "ComponentStatusz": True})
+    everything = settings_of(page_port=4194, gates=GATES_OF_ENDPOINTS)
     assert listed_paths(ENDPOINTS, everything) == tuple(sorted(entry.path for entry in ENDPOINTS))
     assert listed_paths(ENDPOINTS, settings_of(enableDebuggingHandlers=False)) == tuple(
         sorted(entry.path for entry in ENDPOINTS if entry.read_only)

@@ -1,4 +1,4 @@
-"""The handler of the authenticated port, and the answers of `/pods`, `/runningpods/` and `/configz`.
+"""The handler of the authenticated port, and the answers of `/pods`, `/allocatedPods`, `/runningpods/` and `/configz`.
 
 Every request is authenticated and authorized, then routed by its path.
 
@@ -18,7 +18,7 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster, is_mirror
 from pykubelet.base.model.statuses import Statuses
-from pykubelet.net.http.server import JSON, Answer, Request, Response, ServedConnection
+from pykubelet.net.http.server import JSON, Answer, Request, Response, ServedConnection, text
 from pykubelet.serve.auth.auth_filter import AuthFilter
 from pykubelet.serve.endpoints.known_pods import KnownPods
 from pykubelet.serve.endpoints.routes import Router
@@ -55,6 +55,36 @@ def pod_list(roster: Roster, statuses: Statuses) -> core.PodList:
 def pods_answer(pods: KnownPods) -> Response:
     """`/pods`."""
     return Response(200, encode(pod_list(pods.roster.get(), pods.statuses.get())), JSON)
+
+
+class AllocatedPods(Value):
+    """`/allocatedPods` and `/allocatedPods/<namespace>/<name>`: the admitted pods with the sizes that the node has allocated."""
+
+    pods: KnownPods
+
+    async def answer(self, request: Request) -> Response:
+        """All of them as a PodList, or one Pod. Their statuses are empty."""
+        wanted = [part for part in request.path.split("/") if part][1:]
+        found = allocated_pods(self.pods.roster.get())
+        if not wanted:
+            return Response(200, encode(core.PodList(kind="PodList", apiVersion="v1", items=found)), JSON)
+        if len(wanted) != len(("namespace", "name")):
+            return text(404, "the path is /allocatedPods/<namespace>/<name>\n")
+        for pod in found:
+            if [pod.metadata.namespace, pod.metadata.name] == wanted:
+                return Response(200, encode(replace(pod, kind="Pod", apiVersion="v1")), JSON)
+        return text(404, f"pod {'/'.join(wanted)} is not allocated on this node\n")
+
+
+def allocated_pods(roster: Roster) -> tuple[core.Pod, ...]:
+    """The admitted pods without their statuses, without mirror pods, sorted by namespace and name. Pure."""
+    items = [
+        replace(entry.pod, kind="", apiVersion="", status=core.PodStatus())
+        for entry in roster.pods.values()
+        if entry.rejection is None and entry.admission_wait is None and not is_mirror(entry.pod)
+    ]
+    items.sort(key=lambda pod: (pod.metadata.namespace, pod.metadata.name, pod.metadata.uid))
+    return tuple(items)
 
 
 def running_pods_answer(observed: Cell[Observed]) -> Response:

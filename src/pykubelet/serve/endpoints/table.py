@@ -17,7 +17,7 @@ from pykubelet.config.shown import shown_safely
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.log_reader import LogReader
 from pykubelet.serve.auth.access import Subresource
-from pykubelet.serve.endpoints.api_routes import configz_answer, pods_answer, running_pods_answer
+from pykubelet.serve.endpoints.api_routes import AllocatedPods, configz_answer, pods_answer, running_pods_answer
 from pykubelet.serve.endpoints.container_logs import ContainerLogs
 from pykubelet.serve.endpoints.contention import Contention
 from pykubelet.serve.endpoints.debug import Checkpoints, Profiles, explain_handler, set_verbosity
@@ -150,6 +150,15 @@ ENDPOINTS: tuple[Endpoint[EndpointInputs], ...] = (
     Endpoint(HEALTH_PATH, ANY, lambda i: health_handler(i.checks), (HEALTHZ, PROXY), CORE, below=True, read_only=True),
     Endpoint("/pods", GET, _pods, (PODS, PROXY), CORE, read_only=True),
     Endpoint("/pods/", GET, _pods, (PODS, PROXY), CORE, read_only=True),
+    Endpoint(
+        "/allocatedPods/",
+        GET,
+        lambda i: AllocatedPods(i.pods).answer,
+        (PODS, PROXY),
+        CORE,
+        below=True,
+        when=_gate("KubeletAllocatedPodsEndpoint"),
+    ),
     Endpoint("/stats/summary", GET | POST, _summary, (STATS,), CORE, read_only=True),
     Endpoint("/stats/summary/", GET | POST, _summary, (STATS,), CORE, read_only=True),
     _metrics_page("/metrics", lambda i: agent_metrics(i.metrics, i.usage)),
