@@ -126,8 +126,15 @@ def wire_claims(m: SharedParts, cells: Cells, loaded: tuple[ClaimStore, Cache], 
     behavior = m.settings.behavior
     unlisted_health = DRA_HEALTH_SERVICES[-1] if behavior.asks_unlisted_health else ""
     drivers = Drivers(cells.plugins.cell, reports, unlisted_health)
-    extended, reports_extended = enabled("DRAExtendedResource"), behavior.reports_extended_claims
-    operations = ClaimOperations(cache, drivers, store, client, extended=extended, reports_extended=reports_extended)
+    operations = ClaimOperations(
+        cache,
+        drivers,
+        store,
+        client,
+        extended=enabled("DRAExtendedResource"),
+        reports_extended=behavior.reports_extended_claims,
+        skips=enabled("DRAOptionalNodeOperations"),
+    )
     inputs = ClaimInputs(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell)
     claims = ClaimsLoop(inputs, cells.claims.writer, operations, drivers, m.recorder, m.clock)
     loops: Loops = [("claims", claims.run())]

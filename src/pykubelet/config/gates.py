@@ -53,14 +53,12 @@ FIXED: Mapping[str, Fixed] = {
         for name, why in {
             "CRIListStreaming": "lists of pods, containers and images are read from the runtime in one message each",
             "DRANodeAllocatableResources": f"CPU and memory of devices that are resources of the node {_NOT_YET}",
-            "DRAOptionalNodeOperations": "drivers are called for every claim",
             "ImageVolumeWithDigest": "the digests of image volumes are not reported",
             "InPlacePodVerticalScalingExclusiveCPUs": "containers with exclusive CPUs cannot be resized in place",
             "InPlacePodVerticalScalingExclusiveMemory": "containers with memory of NUMA nodes of their own cannot be resized in place",
             "InPlacePodVerticalScalingMemoryBackedVolumes": "volumes in memory keep their size",
             "InPlacePodVerticalScalingSchedulerPreemption": "only the scheduler decides on it",
             "NativeHistograms": "metrics are served as text, which has no native histograms",
-            "NodeLifecycleConditions": "a graceful shutdown of the node is no condition of it",
             "PodAndContainerStatsFromCRI": "usage is read from cgroups, not from the runtime",
             "PodLevelResourceManagers": "exclusive CPUs and NUMA nodes are assigned to containers, not to pods",
             "RuntimeClassInImageCriApi": "images are not counted for each runtime handler",
@@ -72,8 +70,11 @@ FIXED: Mapping[str, Fixed] = {
 }
 #: Gates of the kubelet that choose between two ways to one result. This agent has one way, so both values are accepted.
 #: Log lines have the fields of their call and none of a context (the first); exits come from the runtime's events and from
-#: lists (the next two); what the kernel refuses to a user namespace is never an error (the last).
-EITHER_WAY = frozenset({"ContextualLogging", "EventedPLEG", "PLEGOnDemandRelist", "KubeletInUserNamespace"})
+#: lists (the next two); what the kernel refuses to a user namespace is never an error (the fourth). Nothing in Kubernetes asks for
+#: the last one yet: the conditions that it names are set by whoever drains a node, and this agent keeps them in the Node.
+EITHER_WAY = frozenset(
+    {"ContextualLogging", "EventedPLEG", "PLEGOnDemandRelist", "KubeletInUserNamespace", "NodeLifecycleConditions"}
+)
 
 
 class _Row(Value):

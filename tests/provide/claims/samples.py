@@ -30,13 +30,19 @@ def claiming_pod(
 
 
 def claim_body(
-    name: str = "one", *pods: str, drivers: tuple[str, ...] = (GPU,), owner: str = "", allocated: bool = True
+    name: str = "one",
+    *pods: str,
+    drivers: tuple[str, ...] = (GPU,),
+    owner: str = "",
+    allocated: bool = True,
+    skips: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """A ResourceClaim that is reserved for these pods, with a device of each driver."""
+    """A ResourceClaim that is reserved for these pods, with a device of each driver. `skips`: of all devices."""
     owners = (
         [{"apiVersion": "v1", "kind": "Pod", "name": owner, "uid": f"uid-{owner}", "controller": True}] if owner else []
     )
-    results = [{"driver": driver, "pool": "pool", "device": "dev-0", "request": "gpu"} for driver in drivers]
+    device = {"pool": "pool", "device": "dev-0", "request": "gpu", "skipNodeOperations": list(skips)}
+    results = [{"driver": driver, **device} for driver in drivers]
     status: dict[str, Any] = {
         "reservedFor": [{"resource": "pods", "name": pod, "uid": f"uid-{pod}"} for pod in pods or ("web",)]
     }

@@ -67,7 +67,7 @@ class Stand:
         store = ClaimStore(f"{self.root}/dra_manager_state", flight)
         drivers = Drivers(self.plugins, HealthReports(with_messages=True))
         self.drivers = drivers.state
-        operations = operations_type(store.load(), drivers, store, client, extended=True)
+        operations = operations_type(store.load(), drivers, store, client, extended=True, skips=True)
         self.claims, writer = make_cell("claims", Claims())
         inputs = ClaimInputs(self.roster, self.lives, self.observed)
         loop = ClaimsLoop(inputs, writer, operations, drivers, self.recorder, clock, retry)

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from provide.claims.samples import GPU, api_claim, claiming_pod
 
+from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Pod
+from pykubelet.base.api.resource_claims import ApiClaim
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.claims import ClaimDevice
 from pykubelet.base.model.ids import PodRef, PodUID, SandboxID
@@ -24,9 +26,10 @@ from pykubelet.provide.claims.decide import (
     container_resources,
     due_step,
     pod_claims,
+    skipped_calls,
     take_claim,
 )
-from pykubelet.provide.claims.model import ClaimError, ClaimInfo, ClaimKey, PodClaimRef, without_pod
+from pykubelet.provide.claims.model import PREPARE, UNPREPARE, ClaimError, ClaimInfo, ClaimKey, PodClaimRef, without_pod
 
 ONE = ClaimKey("default", "one")
 TEMPLATE = {"name": "gpu", "resourceClaimTemplateName": "t"}
@@ -113,7 +116,32 @@ def test_a_claim_of_the_same_name_that_is_still_in_use() -> None:
 def test_each_driver_is_called_once_for_all_its_claims() -> None:
     first = ClaimInfo(ONE, "1", drivers={GPU: (), "net": ()})
     second = ClaimInfo(ClaimKey("default", "two"), "2", drivers={GPU: ()})
-    assert batches([first, second]) == {GPU: (first, second), "net": (first,)}
+    assert batches([first, second], PREPARE) == {GPU: (first, second), "net": (first,)}
+    skipping = replace(first, skips={GPU: frozenset({PREPARE})})
+    assert batches([skipping, second], PREPARE) == {GPU: (second,), "net": (skipping,)}
+    assert batches([skipping], UNPREPARE) == {GPU: (skipping,), "net": (skipping,)}
+
+
+@pytest.mark.parametrize(
+    ("skips", "skipped"),
+    [
+        ((["*"],), {PREPARE, UNPREPARE}),
+        (([PREPARE, UNPREPARE], ["*"]), {PREPARE, UNPREPARE}),
+        (([UNPREPARE, "Later"],), {UNPREPARE}),
+        ((["*"], [UNPREPARE]), {UNPREPARE}),
+        ((["*"], []), set()),
+        (([PREPARE],), set()),
+        ((["Later"],), set()),
+    ],
+)
+def test_a_driver_is_left_out_if_all_its_devices_in_the_claim_skip_the_call(
+    skips: tuple[list[str], ...], skipped: set[str]
+) -> None:
+    results = [{"driver": GPU, "device": f"d{n}", "skipNodeOperations": names} for n, names in enumerate(skips)]
+    other = {"driver": "net.example.com", "device": "n"}
+    status = {"allocation": {"devices": {"results": [*results, other]}}}
+    found = skipped_calls(from_object(ApiClaim, {"status": status}))
+    assert found == ({GPU: skipped} if skipped else {})
 
 
 @pytest.mark.parametrize(

@@ -363,6 +363,32 @@ async def test_what_one_driver_has_prepared_is_there_once_after_another_has_fail
         assert [device.driver for device in claims.containers["main"][0].devices] == [GPU]
 
 
+# Devices that need nothing of the node
+
+
+async def test_a_claim_whose_devices_skip_the_calls_needs_no_driver(stand: Stand) -> None:
+    stand.create(skips=("*",))
+    async with stand.running():
+        stand.want(WEB)
+        (claim,) = (await stand.ready()).containers["main"]
+        assert claim.devices == ()
+    async with stand.running():  # the state file has what is skipped
+        stand.life(WEB, Stage.TERMINATED)
+        await stand.gone()
+        assert stand.kept() == {}
+
+
+async def test_a_driver_may_only_prepare(stand: Stand, gpu: DriverProcess) -> None:
+    stand.create(skips=("NodeUnprepareResources",))
+    async with stand.running():
+        stand.want(WEB)
+        await stand.ready()
+        stand.life(WEB, Stage.TERMINATED)
+        await stand.gone()
+    assert gpu.claims("NodePrepareResources") == ["one"]
+    assert gpu.claims("NodeUnprepareResources") == []
+
+
 # Restarts of the agent
 
 

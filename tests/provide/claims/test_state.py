@@ -46,6 +46,13 @@ def test_empty_lists_are_null() -> None:
     assert json.loads(json.loads(encode_state({}))["Data"])["ClaimInfoStateList"] is None
 
 
+def test_what_a_driver_skips_survives_a_restart() -> None:
+    cache: Cache = {
+        KEY: ClaimInfo(KEY, "1", frozenset(), {"d": (), "e": ()}, skips={"d": frozenset({"NodePrepareResources"})})
+    }
+    assert decode_state(encode_state(cache)) == cache
+
+
 @pytest.mark.parametrize("size", [0, 1, 40, len(content()) - 1])
 def test_a_cut_file_is_refused(size: int) -> None:
     with pytest.raises(StateError):

@@ -14,7 +14,10 @@ RESOURCE_API = "/apis/resource.k8s.io/v1"
 
 
 class AllocatedDevice(Struct, frozen=True, omit_defaults=True):
-    """One device that the scheduler has allocated: its driver, pool and name, and the request that it serves."""
+    """One device that the scheduler has allocated: its driver, pool and name, and the request that it serves.
+
+    `skipNodeOperations`: the calls that the device does not need (KEP-5945).
+    """
 
     driver: str = ""
     pool: str = ""
@@ -22,6 +25,7 @@ class AllocatedDevice(Struct, frozen=True, omit_defaults=True):
     request: str = ""
     shareID: str | None = None
     adminAccess: bool | None = None
+    skipNodeOperations: tuple[str, ...] = ()
 
 
 class AllocatedDevices(Struct, frozen=True, omit_defaults=True):

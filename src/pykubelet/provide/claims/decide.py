@@ -18,7 +18,17 @@ from pykubelet.base.model.lifecycle import ENDED_STAGES, PodLifecycle, Stage
 from pykubelet.base.model.needs import extended_claim
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import RosterPod, has_ended_in_api
-from pykubelet.provide.claims.model import Cache, ClaimError, ClaimInfo, ClaimKey, PodClaimRef
+from pykubelet.provide.claims.model import (
+    PREPARE,
+    UNPREPARE,
+    Cache,
+    ClaimError,
+    ClaimInfo,
+    ClaimKey,
+    PodClaimRef,
+)
+
+BOTH = frozenset({PREPARE, UNPREPARE})
 
 
 def pod_claims(pod: Pod, *, extended: bool) -> tuple[PodClaimRef, ...]:
@@ -55,11 +65,35 @@ def check_claim(pod: Pod, ref: PodClaimRef, claim: ApiClaim) -> tuple[str, ...]:
     return tuple(dict.fromkeys(result.driver for result in claim.status.allocation.devices.results))
 
 
-def take_claim(cache: Cache, ref: PodClaimRef, claim: ApiClaim, drivers: Iterable[str], pod: PodUID) -> ClaimInfo:
-    """The claim with the pod as one of its users. Raises ClaimError if an older claim of its name is still in use."""
+def skipped_calls(claim: ApiClaim) -> dict[str, frozenset[str]]:
+    """The calls that each driver does not get: those that all its devices in the claim skip (KEP-5945).
+
+    A claim that was not prepared need not be unprepared, so only a driver that is not asked to unprepare may be left out before.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for result in claim.status.allocation.devices.results if claim.status.allocation is not None else ():
+        named = frozenset(result.skipNodeOperations)
+        calls = BOTH if "*" in named else named & BOTH
+        found[result.driver] = found.get(result.driver, BOTH) & (calls if UNPREPARE in calls else frozenset())
+    return {driver: calls for driver, calls in found.items() if calls}
+
+
+def take_claim(
+    cache: Cache,
+    ref: PodClaimRef,
+    claim: ApiClaim,
+    drivers: Iterable[str],
+    pod: PodUID,
+    skips: Mapping[str, frozenset[str]] | None = None,
+) -> ClaimInfo:
+    """The claim with the pod as one of its users. Raises ClaimError if an older claim of its name is still in use.
+
+    `skips`: the calls that drivers do not get.
+    """
     known = cache.get(ref.key)
     if known is None:
-        return ClaimInfo(ref.key, claim.metadata.uid, frozenset({pod}), dict.fromkeys(drivers, ()))
+        made = dict.fromkeys(drivers, ())
+        return ClaimInfo(ref.key, claim.metadata.uid, frozenset({pod}), made, skips=skips or {})
     if known.uid != claim.metadata.uid:
         raise ClaimError(
             f"old ResourceClaim with same name {ref.key.name} and different UID {known.uid} still exists "
@@ -69,11 +103,11 @@ def take_claim(cache: Cache, ref: PodClaimRef, claim: ApiClaim, drivers: Iterabl
     return replace(known, pods=known.pods | {pod}, drivers={**known.drivers, **missing} if missing else known.drivers)
 
 
-def batches(infos: Iterable[ClaimInfo]) -> dict[str, tuple[ClaimInfo, ...]]:
-    """The claims by driver: each driver is called once for all of them."""
+def batches(infos: Iterable[ClaimInfo], call: str) -> dict[str, tuple[ClaimInfo, ...]]:
+    """The claims by driver: each driver gets the call once for all of them that do not skip it."""
     found: dict[str, list[ClaimInfo]] = {}
     for info in infos:
-        for driver in info.drivers:
+        for driver in (name for name in info.drivers if call not in info.skips.get(name, ())):
             found.setdefault(driver, []).append(info)
     return {driver: tuple(claims) for driver, claims in found.items()}
 

@@ -8,6 +8,9 @@ from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.claims import ANY_DRIVER, ClaimDevice
 from pykubelet.base.model.ids import PodUID
 
+#: The calls of a driver.
+PREPARE, UNPREPARE = "NodePrepareResources", "NodeUnprepareResources"
+
 
 class ClaimKey(Value, order=True):
     """The namespace and name of a ResourceClaim."""
@@ -19,7 +22,8 @@ class ClaimKey(Value, order=True):
 class ClaimInfo(Value):
     """A claim that pods of this node use. `drivers`: the prepared devices by driver; none before the driver has prepared it.
 
-    `is_prepared`: all drivers have prepared it since the agent's start, or containers that run have it already.
+    `is_prepared`: all drivers have prepared it since the agent's start, or containers that run have it already. `skips`: the calls that
+    a driver does not get for it.
     """
 
     key: ClaimKey
@@ -27,6 +31,7 @@ class ClaimInfo(Value):
     pods: frozenset[PodUID] = frozenset()
     drivers: Mapping[str, tuple[ClaimDevice, ...]] = field(default_factory=dict)
     is_prepared: bool = False
+    skips: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def devices(self) -> tuple[ClaimDevice, ...]:

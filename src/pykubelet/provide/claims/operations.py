@@ -18,10 +18,19 @@ from pykubelet.base.model.claims import ClaimDevice
 from pykubelet.base.model.ids import PodUID
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.plugins.dra_client import DraClaim, PreparedClaim
-from pykubelet.provide.claims.decide import batches, check_answers, check_claim, pod_claims, take_claim
+from pykubelet.provide.claims.decide import (
+    batches,
+    check_answers,
+    check_claim,
+    pod_claims,
+    skipped_calls,
+    take_claim,
+)
 from pykubelet.provide.claims.drivers import Drivers
 from pykubelet.provide.claims.metrics import OPERATIONS
 from pykubelet.provide.claims.model import (
+    PREPARE,
+    UNPREPARE,
     Cache,
     ClaimError,
     ClaimInfo,
@@ -42,8 +51,8 @@ NO_API_SERVER = "this node has no API server"
 
 
 class ClaimOperations:
-    """The claims of all pods. `client`: None without an API server. `extended`: the gate DRAExtendedResource. `reports_extended`: as
-    in `Behavior`."""
+    """The claims of all pods. `client`: None without an API server. `extended`, `skips`: the gates DRAExtendedResource and
+    DRAOptionalNodeOperations. `reports_extended`: as in `Behavior`."""
 
     def __init__(
         self,
@@ -54,10 +63,12 @@ class ClaimOperations:
         *,
         extended: bool,
         reports_extended: bool = True,
+        skips: bool = False,
     ) -> None:
         self.cache = cache
         self.extended = extended
         self.reports_extended = reports_extended
+        self._has_skips = skips
         self._drivers = drivers
         self._store = store
         self._client = client
@@ -78,11 +89,15 @@ class ClaimOperations:
         found = []
         for ref in pod_claims(pod, extended=self.extended):
             claim = await self._read(ref.key)
-            drivers = check_claim(pod, ref, claim)
+            drivers, skips = check_claim(pod, ref, claim), self._skips(claim)
             for driver in drivers:
-                self._drivers.connection(driver)
+                if PREPARE not in skips.get(driver, ()):
+                    self._drivers.connection(driver)
             found.append((ref, claim, drivers))
         return found
+
+    def _skips(self, claim: ApiClaim) -> dict[str, frozenset[str]]:
+        return skipped_calls(claim) if self._has_skips else {}
 
     async def _read(self, key: ClaimKey) -> ApiClaim:
         if self._client is None:
@@ -95,11 +110,11 @@ class ClaimOperations:
     async def _prepare(
         self, uid: PodUID, found: Iterable[tuple[PodClaimRef, ApiClaim, tuple[str, ...]]], calls: Calls
     ) -> None:
-        infos = [take_claim(self.cache, ref, claim, drivers, uid) for ref, claim, drivers in found]
+        infos = [take_claim(self.cache, ref, claim, drivers, uid, self._skips(claim)) for ref, claim, drivers in found]
         self.cache = with_info(self.cache, *infos)
         await self._save("checkpoint ResourceClaim cache")
-        for driver, claims in batches(info for info in infos if not info.is_prepared).items():
-            calls("NodePrepareResources", driver)
+        for driver, claims in batches((info for info in infos if not info.is_prepared), PREPARE).items():
+            calls(PREPARE, driver)
             answers = await self._drivers.prepare(driver, _asked(claims))
             check_answers("Prepare", claims, {claim: answer.error for claim, answer in answers.items()})
             for info in claims:
@@ -129,8 +144,8 @@ class ClaimOperations:
         self.cache = without_pod(self.cache, uid, (info.key for info in held if info not in last))
         # After a call that fails, it is not known what is left: a pod that takes over the claim has it prepared again.
         self.cache = with_info(self.cache, *(replace(info, is_prepared=False) for info in last))
-        for driver, claims in batches(last).items():
-            calls("NodeUnprepareResources", driver)
+        for driver, claims in batches(last, UNPREPARE).items():
+            calls(UNPREPARE, driver)
             errors = await self._drivers.unprepare(driver, _asked(claims))
             check_answers("Unprepare", claims, errors)
         self.cache = without_pod(self.cache, uid, (info.key for info in last))

@@ -1,6 +1,6 @@
 """The format of `dra_manager_state`, which the reference kubelet reads and writes too. Pure.
 
-A JSON object with the state as text and the CRC-32 of this text.
+A JSON object with the state as text and the CRC-32 of this text. `SkippedCalls` is our own; the reference ignores it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class _Device(Struct):
 
 class _Driver(Struct):
     Devices: tuple[_Device, ...] | None = None
+    SkippedCalls: tuple[str, ...] = ()
 
 
 class _Claim(Struct):
@@ -69,7 +70,10 @@ def _encoded(info: ClaimInfo) -> dict[str, object]:
         "Namespace": info.key.namespace,
         "PodUIDs": {uid: {} for uid in sorted(info.pods)},
         "DriverState": {
-            driver: {"Devices": [_encoded_device(device) for device in info.drivers[driver]] or None}
+            driver: {
+                "Devices": [_encoded_device(device) for device in info.drivers[driver]] or None,
+                **({"SkippedCalls": sorted(calls)} if (calls := info.skips.get(driver)) else {}),
+            }
             for driver in sorted(info.drivers)
         },
     }
@@ -110,6 +114,11 @@ def _decoded(claim: _Claim) -> ClaimInfo:
         {
             name: tuple(_decoded_device(name, device) for device in driver.Devices or ())
             for name, driver in (claim.DriverState or {}).items()
+        },
+        skips={
+            name: frozenset(driver.SkippedCalls)
+            for name, driver in (claim.DriverState or {}).items()
+            if driver.SkippedCalls
         },
     )
 
