@@ -83,9 +83,12 @@ def _short(value: object) -> str:
 def _managers(rules: RecordedRules) -> Managers:
     cpus = None
     if rules.options is not None and rules.machine is not None:
-        policy = StaticPolicy(topology_of(rules.machine), rules.reserved, rules.options)
+        pod_level = rules.topology.pod_level
+        policy = StaticPolicy(topology_of(rules.machine), rules.reserved, rules.options, pod_level=pod_level)
         cpus = CpuManager(policy, CpuState())
-    memory = MemoryManager(rules.memory_policy, MemoryState(), rules.allocatable_memory)
+    memory = MemoryManager(
+        rules.memory_policy, MemoryState(), rules.allocatable_memory, pod_level=rules.topology.pod_level
+    )
     return Managers(rules.topology, cpus, memory, None, machine=rules.machine)
 
 

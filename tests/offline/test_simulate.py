@@ -88,8 +88,10 @@ def test_json(run: Run) -> None:
     document = json.loads(out)
     assert code == 3
     assert document["pods"][0] == {
-        "pod": "default/p0", "admitted": True, "reason": "", "message": "", "explanation": "",
-        "containers": [{"name": "main", "cpus": "1,9", "mems": "", "memory": [], "devices": [], "claims": []}],
+        "pod": "default/p0", "admitted": True, "reason": "", "message": "", "explanation": "", "cpus": "", "memory": [],
+        "containers": [
+            {"name": "main", "cpus": "1,9", "shares_cpus": False, "mems": "", "memory": [], "devices": [], "claims": []}
+        ],
     }  # fmt: skip
     assert document["pods"][1]["reason"] == "UnexpectedAdmissionError"
     assert document["numa_nodes"][0] == {

@@ -34,17 +34,29 @@ def map_lines(document: Document) -> Iterator[str]:
 
 
 def pod_lines(document: Document) -> Iterator[str]:
-    """What the containers of one pod have of their own."""
+    """What one pod has as a whole, and what its containers have of their own."""
+    if whole := _whole_parts(document):
+        yield f"  the pod as a whole: {', '.join(whole)}"
     for container in document["containers"]:
-        parts = [f"CPUs {container['cpus']}" if container["cpus"] else "shared pool"]
-        parts += [
-            f"{render_bytes(block['size'])} {block['type']} on {list_nodes(block['numa_nodes'])}"
-            for block in container["memory"]
-            if block["size"]
-        ]
+        shared = " shared with others of the pod" if container.get("shares_cpus") else ""
+        parts = [f"CPUs {container['cpus']}{shared}" if container["cpus"] else "shared pool"]
+        parts += _memory_parts(container["memory"])
         parts += [f"{found['resource']} {_ids(found['ids'], found['count'])}" for found in container["devices"]]
         parts += [f"claim {claim['namespace']}/{claim['name']}" for claim in container["claims"]]
         yield f"  {container['name']}: {', '.join(parts)}"
+
+
+def _whole_parts(document: Document) -> list[str]:
+    cpus = [f"CPUs {document['cpus']}"] if document.get("cpus") else []
+    return [*cpus, *_memory_parts(document.get("memory", ()))]
+
+
+def _memory_parts(blocks: Sequence[Document]) -> list[str]:
+    return [
+        f"{render_bytes(block['size'])} {block['type']} on {list_nodes(block['numa_nodes'])}"
+        for block in blocks
+        if block["size"]
+    ]
 
 
 def list_nodes(nodes: Sequence[int]) -> str:

@@ -47,7 +47,8 @@ log = Log("app")
 
 async def wire_placement(m: SharedParts, cells: Cells) -> tuple[Loops, NodeDevicePlugins]:
     """provide/placement: writes Placements, applies cpusets, and serves device plugins. Raises AgentStartError."""
-    files = StateFiles(m.settings.root_dir, SingleFlight("placement", workers=1))
+    has_data = m.settings.behavior.state_files_have_data
+    files = StateFiles(m.settings.root_dir, SingleFlight("placement", workers=1), has_data=has_data)
     flight, directory = SingleFlight("device-plugins", workers=4), m.settings.paths.device_plugins
     inputs_of_devices = DeviceInputs(cells.plugins.cell, cells.observed.cell)
     plugins = NodeDevicePlugins(DeviceFiles(directory, flight), inputs_of_devices, flight, m.clock)

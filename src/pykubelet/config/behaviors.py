@@ -29,6 +29,8 @@ class Behavior(Value):
     runtime_config_required_in: str = "1.37.0"
     #: Whether the effective configuration is logged at start.
     is_configuration_logged: bool = False
+    #: Whether `cpu_manager_state` and `memory_manager_state` have the state as `data` too (KEP-5526).
+    state_files_have_data: bool = False
     #: Whether the condition PodReadyToStartContainers has a reason and a message while it is False (kubernetes/kubernetes#135300).
     explains_sandbox: bool = False
     #: Whether `ephemeral-storage` of the Node has decimal units, as `1k`, in place of `1000` or `1Ki` (kubernetes/kubernetes#137652).
@@ -66,6 +68,7 @@ _1_37 = replace(
     protects_pods_softly=True,
     runtime_config_required_in="1.38.0",
     is_configuration_logged=True,
+    state_files_have_data=True,
     explains_sandbox=True,
     decimal_storage=True,
     safe_sysctls=SAFE_1_37,

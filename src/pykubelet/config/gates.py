@@ -60,7 +60,6 @@ FIXED: Mapping[str, Fixed] = {
             "InPlacePodVerticalScalingSchedulerPreemption": "only the scheduler decides on it",
             "NativeHistograms": "metrics are served as text, which has no native histograms",
             "PodAndContainerStatsFromCRI": "usage is read from cgroups, not from the runtime",
-            "PodLevelResourceManagers": "exclusive CPUs and NUMA nodes are assigned to containers, not to pods",
             "RuntimeClassInImageCriApi": "images are not counted for each runtime handler",
             "UserNamespacesHostNetworkSupport": "a pod on the host's network cannot have its own user namespace",
         }.items()

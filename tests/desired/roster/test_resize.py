@@ -217,6 +217,27 @@ def test_guaranteed_pods_with_cpus_of_their_own_keep_them() -> None:
     assert pending.message == 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"'
 
 
+@pytest.mark.parametrize(
+    ("resource", "policy"), [("cpu", 'CPU Manager policy "static"'), ("memory", 'Memory Manager policy "Static"')]
+)
+@pytest.mark.parametrize("places_pods", [True, False])
+def test_a_pod_that_is_placed_as_a_whole_keeps_its_size(resource: str, policy: str, places_pods: bool) -> None:
+    def guaranteed(amount: str, generation: int) -> Pod:
+        amounts = {"cpu": "1", "memory": "1Mi", resource: amount}
+        whole = {"requests": amounts, "limits": amounts}
+        containers = [{"name": "app", "image": "busybox"}]
+        return make_pod("a", metadata={"generation": generation}, containers=containers, resources=whole)
+
+    desk = Desk(("api",))
+    rules = facts(static_cpus=True, static_memory=True, places_pods=places_pods)
+    desk.send(guaranteed("500m" if resource == "cpu" else "1Mi", 1), source="api", at=rules)
+    desk.send(guaranteed("1" if resource == "cpu" else "2Mi", 2), source="api", at=rules)
+    pending = item(desk, "a").pending
+    assert (pending.message if pending else "") == (
+        f"Resize is infeasible for Guaranteed Pods alongside {policy}" if places_pods else ""
+    )
+
+
 def test_shares_of_the_swap_do_not_move_while_a_container_runs() -> None:
     desk = Desk(("api",))
     desk.send(make_pod("a", memory="1Mi"), source="api")

@@ -199,6 +199,9 @@ class FakeDevices(Value):
         chosen = min(self.answers[question] or self.free)
         return Allocation(replace(self, free=self.free - {chosen}, taken={**self.taken, uid: chosen}))
 
+    def allocate_pod(self, pod: Pod, hint: TopologyHint) -> Allocation[FakeDevices]:
+        return self.allocate(pod, pod.spec.containers[0], hint)
+
     def with_answer(self, question: PreferredAllocationRequest, ids: Collection[str]) -> FakeDevices:
         return replace(self, answers={**self.answers, question: frozenset(ids)})
 

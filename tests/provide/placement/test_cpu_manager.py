@@ -293,15 +293,15 @@ def test_init_containers_hand_their_cpus_on() -> None:
 
 def test_sidecars_keep_their_cpus() -> None:
     after = admitted(make_manager(SINGLE), make_pod("u", "2", init=("4",), sidecars=("2",)))
-    sidecar, app = after.state.exclusive("u", "s0"), after.state.exclusive("u", "c0")
+    sidecar, app = after.state.own("u", "s0"), after.state.own("u", "c0")
     assert not sidecar & app
-    assert sidecar | app == after.state.exclusive("u", "i0")
+    assert sidecar | app == after.state.own("u", "i0")
 
 
 def test_another_pod_reuses_nothing() -> None:
     manager = admitted(make_manager(SINGLE), make_pod("u", "1", init=("4",)))
     after = admitted(manager, make_pod("v", "2"))
-    assert not after.state.exclusive("v", "c0") & after.state.exclusive("u", "i0")
+    assert not after.state.own("v", "c0") & after.state.own("u", "i0")
     assert after.state.reusable_by("u") == frozenset()
 
 
@@ -319,7 +319,7 @@ def test_cpus_return_when_the_pod_is_gone() -> None:
     both = admitted(admitted(empty, pod), other)
     assert release(both.state, containers_of([pod, other])) is both.state
     left = release(both.state, containers_of([other]))
-    assert left.default == empty.state.default - both.state.exclusive("v", "c0")
+    assert left.default == empty.state.default - both.state.own("v", "c0")
     assert set(left.assignments) == {"v"}
     assert release(left, {}).default == empty.state.default
 
@@ -327,12 +327,12 @@ def test_cpus_return_when_the_pod_is_gone() -> None:
 def test_cpus_that_the_pod_still_uses_stay() -> None:
     full = admitted(make_manager(SINGLE), make_pod("u", "2", init=("4",)))
     left = release(full.state, {"u": ["c0"]})
-    assert left.assignments == {"u": {"c0": full.state.exclusive("u", "c0")}}
-    assert left.default == frozenset(range(8)) - full.state.exclusive("u", "c0")
+    assert left.assignments == {"u": {"c0": full.state.own("u", "c0")}}
+    assert left.default == frozenset(range(8)) - full.state.own("u", "c0")
     assert left.reusable_by("u") == frozenset()
     same = release(full.state, {"u": ["i0"]})
     assert same.default == full.state.default
-    assert same.assignments == {"u": {"i0": full.state.exclusive("u", "i0")}}
+    assert same.assignments == {"u": {"i0": full.state.own("u", "i0")}}
 
 
 # what follows from the state

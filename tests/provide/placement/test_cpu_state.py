@@ -22,6 +22,20 @@ def text(policy: str, default: str, entries: object, value: object, key: str = "
 
 
 ENTRIES = {"pod": {"container2": "1-3", "container1": "4-6"}}
+WITH_POOL = CpuState(BOTH.default, BOTH.assignments, pools={"pod": parse_cpuset("4-6")})
+#: As a kubelet 1.36 writes it with the gate PodLevelResourceManagers.
+OF_1_36 = (
+    '{"policyName":"none","defaultCpuSet":"1-3","entries":{"pod":{"container1":"4-6","container2":"1-3"}},'
+    '"podEntries":{"pod":{"cpuSet":"4-6"}},"checksum":2649431787}'
+)
+
+
+def changed_data(old: str, new: str) -> str:
+    """A file of 1.37 whose data was changed."""
+    document = json.loads(encode("none", WITH_POOL, has_data=True))
+    return json.dumps({**document, "data": document["data"].replace(old, new)})
+
+
 FIRST = {"containerID1": "4-6", "containerID2": "1-3"}
 
 
@@ -36,6 +50,12 @@ FIRST = {"containerID1": "4-6", "containerID2": "1-3"}
         (text("none", "1-3", FIRST, 3680390589), BOTH),
         (text("none", "1-3", FIRST, 0), BOTH),
         (text("none", "", None, 0), CpuState()),
+        (OF_1_36, WITH_POOL),
+        (encode("none", WITH_POOL, has_data=True), WITH_POOL),
+        (encode("none", BOTH, has_data=True), BOTH),
+        (encode("none", CpuState(), has_data=True), CpuState()),
+        # without data, a checksum of 0 is that of an old file, which has no entries of pods
+        (OF_1_36.replace("2649431787", "0"), BOTH),
     ],
 )
 def test_files_of_all_formats_are_read(content: str, expected: CpuState) -> None:
@@ -78,7 +98,14 @@ def test_null_entries_have_a_checksum_of_their_own() -> None:
         (text("none", "1-3", {"gone": "4-6"}, 0),
          "failed to migrate checkpoint from v1 to v2: containerID 'gone' not found in initial containers list"),
         (json.dumps({"policyName": "none", "defaultCPUSet": "1-3", "entries": ENTRIES,
-                     "podEntries": {"pod": {"cpuSet": "4-6"}}, "checksum": 2649431787}), "checkpoint is corrupted"),
+                     "podEntries": {"pod": {"cpuSet": "4-7"}}, "checksum": 2649431787}), "checkpoint is corrupted"),
+        (changed_data("4-6", "4-7"), "could not load v4 checkpoint: checkpoint is corrupted"),
+        (json.dumps({"data": "{"}), "could not load v4 checkpoint: checkpoint is corrupted"),
+        (json.dumps({"data": "", "dataChecksum": 3}), "could not load v4 checkpoint: checkpoint is corrupted"),
+        (text("none", "1-3", {}, 0)[:-1] + ', "podEntries": {"pod": {"cpuSet": 4}}}',
+         "json: podEntries.pod.cpuSet must be a string"),
+        (text("none", "1-3", {}, 0)[:-1] + ', "podEntries": {"pod": {"cpuSet": "4-"}}}',
+         'could not parse cpuset "4-" of pod "pod": "" is not the number of a CPU'),
         ("[]", "json: the file must be an object"),
         (text("none", "1-3", {"pod": ["4-6"]}, 1), "json: entries.pod must be an object"),
         (text("none", "1-3", {"pod": {"c": 4}}, 1), "json: entries.pod.c must be a string"),
@@ -98,15 +125,33 @@ def test_the_whole_message_names_the_file() -> None:
     )
 
 
-def test_the_checksum_of_pod_entries() -> None:
-    """Of files that a kubelet with the gate PodLevelResourceManagers writes; they are refused here."""
+def test_a_file_of_1_37_is_that_of_1_36_with_the_whole_state_as_data() -> None:
+    document = json.loads(encode("none", WITH_POOL, has_data=True))
+    data = (
+        '{"policyName":"none","defaultCpuSet":"1-3","entries":{"pod":{"container1":"4-6","container2":"1-3"}},'
+        '"podEntries":{"pod":{"cpuSet":"4-6"}}}'
+    )
+    assert document.pop("data") == data
+    assert document.pop("dataChecksum") == checksum(f"(string){data}")
+    assert json.dumps(document, separators=(",", ":")) == encode("none", BOTH), "a kubelet 1.36 reads this"
+
+
+def test_a_kubelet_without_data_reads_the_file_as_one_of_before() -> None:
+    """The keys that it does not know are ignored, as here with all of them."""
+    document = json.loads(encode("none", WITH_POOL, has_data=True))
+    older = {key: value for key, value in document.items() if not key.startswith("data")}
+    assert decode(json.dumps(older), "none", {}) == BOTH
+
+
+def test_entries_of_pods_without_a_pod_have_a_checksum_of_their_own() -> None:
+    """A kubelet 1.36 with the gate writes them, though they are not in the text."""
     dump = (
         "(*state.CPUManagerCheckpoint){PolicyName:(string)none DefaultCPUSet:(string)1-3 "
-        "Entries:(map[string]map[string]string)map[pod:map[container1:4-6 container2:1-3]] "
-        "PodEntries:(state.PodCPUAssignments)map[pod:{CPUSet:(cpuset.CPUSet){elems:(map[int]struct {})map[4:{} 5:{} 6:{}]}}] "
+        "Entries:(map[string]map[string]string)map[] PodEntries:(state.PodCPUAssignments)map[] "
         "Checksum:(checksum.Checksum)0}"
     )
-    assert checksum(dump) == 2649431787
+    given = json.dumps({"policyName": "none", "defaultCpuSet": "1-3", "checksum": checksum(dump)})
+    assert decode(given, "none", {}) == CpuState(parse_cpuset("1-3"))
 
 
 @pytest.mark.parametrize(
@@ -115,6 +160,7 @@ def test_the_checksum_of_pod_entries() -> None:
         (CpuState(parse_cpuset("4-6")), '{"policyName":"none","defaultCpuSet":"4-6","checksum":354655845}'),
         (BOTH, '{"policyName":"none","defaultCpuSet":"1-3","entries":{"pod":{"container1":"4-6","container2":"1-3"}},'
                '"checksum":3610638499}'),
+        (WITH_POOL, OF_1_36),
     ],
 )  # fmt: skip
 def test_files_are_written_as_the_reference_does(state: CpuState, content: str) -> None:
@@ -124,17 +170,20 @@ def test_files_are_written_as_the_reference_does(state: CpuState, content: str) 
 names = st.text("abc-.é<", min_size=1, max_size=4)
 cpus = st.frozensets(st.integers(0, 300), min_size=1, max_size=9)
 states = st.builds(
-    CpuState, cpus, st.dictionaries(names, st.dictionaries(names, cpus, min_size=1, max_size=3), max_size=3)
+    CpuState,
+    cpus,
+    st.dictionaries(names, st.dictionaries(names, cpus, min_size=1, max_size=3), max_size=3),
+    pools=st.dictionaries(names, cpus, max_size=2),
 )
 
 
-@given(states)
-def test_what_is_written_is_read(state: CpuState) -> None:
-    assert decode(encode("static", state), "static", {}) == state
+@given(states, st.booleans())
+def test_what_is_written_is_read(state: CpuState, has_data: bool) -> None:
+    assert decode(encode("static", state, has_data=has_data), "static", {}) == state
 
 
-@given(states, st.data())
-def test_a_file_that_is_cut_short_is_refused(state: CpuState, data: st.DataObject) -> None:
-    content = encode("static", state)
+@given(states, st.booleans(), st.data())
+def test_a_file_that_is_cut_short_is_refused(state: CpuState, has_data: bool, data: st.DataObject) -> None:
+    content = encode("static", state, has_data=has_data)
     with pytest.raises(StateFileError):
         decode(content[: data.draw(st.integers(0, len(content) - 1))], "static", {})

@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 from provide.placement.cpu_pods import container, make_pod
+from provide.placement.pool_pods import whole_managers, whole_pod
 from provide.placement.stand import GPU, LIMIT_S, FakeDevices, FakePlugins, cpu_managers, placing, single_numa, view
+from provide.placement.together import start_memory
 from support.file_calls import observed_replacements
 from support.machines import Shape
 from support.virtual_time import VirtualLoop
@@ -358,6 +360,69 @@ async def test_state_that_changes_back_after_a_failed_write_is_written(tmp_path:
     (root / "cpu_manager_state").write_text("of the late write")
     assert await files.save(empty)
     assert read_cpus(root)["defaultCpuSet"] == "0-3"
+
+
+# Pods as a whole
+
+
+async def test_a_pod_as_a_whole_from_its_admission_to_its_end(tmp_path: Path) -> None:
+    """Its init container completes, the agent restarts, and what it has is free only with its end."""
+    shape = Shape(cores_per_node=4, threads=1)
+    init = whole_pod("a", "3", "1", "", init=("2",))
+    async with placing(whole_managers(shape), tmp_path) as stand:
+        stand.desire(init)
+        placement = await stand.placed(init)
+        assert {name: (has.shares_cpus, has.mems) for name, has in placement.containers.items()} == {
+            "i0": (False, "0"),
+            "c0": (False, "0"),
+            "c1": (True, "0"),
+        }
+        assert (placement.cpus, placement.shared_cpus) == (frozenset({1, 2, 3}), frozenset({2, 3}))
+        placements = stand.placements.get()
+        cpus = {name: sorted(placements.cpus_of("a", name)) for name in ("i0", "c0", "c1")}
+        assert cpus == {"i0": [1, 2], "c0": [1], "c1": [2, 3]}
+        assert placements.shared == frozenset({0})
+        running = view(init, {"c0": "1", "c1": "2-3"}, {"c0": "0", "c1": "0"})
+        stand.observed.publish(Observed(pods={running.ref.uid: running}, listed_at=2.0))
+        await asyncio.sleep(1)
+    cpu, memory = ((tmp_path / name).read_text() for name in ("cpu_manager_state", "memory_manager_state"))
+    assert read_cpus(tmp_path)["podEntries"] == {"a": {"cpuSet": "1-3"}}
+    entries = json.loads(memory)["entries"]["a"]
+    assert entries.keys() == {"c0", "c1"}, "the init container has completed"
+    managers = whole_managers(shape)
+    assert managers.cpus is not None
+    again = replace(
+        managers,
+        cpus=replace(managers.cpus, state=decode(cpu, "static", {})),
+        memory=start_memory(shape.machine, memory, pod_level=True),
+    )
+    async with placing(again, tmp_path) as stand:
+        stand.observed.publish(Observed(pods={running.ref.uid: running}, listed_at=2.0))
+        stand.desire(init)
+        restored = await stand.placed(init)
+        assert (restored.cpus, restored.shared_cpus, restored.memory) == (
+            placement.cpus,
+            placement.shared_cpus,
+            placement.memory,
+        )
+        successor = whole_pod("b", "3", "")
+        stand.desire(init, successor)
+        assert (await stand.rejected(successor)).reason == "TopologyAffinityError"
+        stand.end(init)
+        await stand.shared("0-3")
+        stand.desire(replace(successor, metadata=replace(successor.metadata, uid="c")))
+        assert await stand.cpus(replace(successor, metadata=replace(successor.metadata, uid="c"))) == {"c0": "1-3"}
+
+
+async def test_files_of_1_37(tmp_path: Path) -> None:
+    files = StateFiles(str(tmp_path), SingleFlight("placement", workers=1), has_data=True)
+    files.read()
+    managers = cpu_managers(FOUR)
+    assert await files.save(managers)
+    written = (tmp_path / "cpu_manager_state").read_text()
+    assert json.loads(json.loads(written)["data"]) == {"policyName": "static", "defaultCpuSet": "0-3"}
+    assert "data" in json.loads((tmp_path / "memory_manager_state").read_text())
+    assert decode(written, "static", {}) == managers.cpu_state
 
 
 # Device plugins

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.placement import MemoryBlock
 from pykubelet.provide.placement.checkpoint import StateFileError, checksum, member, read_json, write_json
 from pykubelet.provide.placement.memory_state import MemoryState, MemoryTable, NodeMemory, decode, encode
@@ -30,6 +31,20 @@ WITH_POD_ENTRIES = {"podEntries": {"pod": {"memoryBlocks": [{"numaAffinity": [0]
 def test_the_reference_s_test_value() -> None:
     assert decode(json.dumps(FILE, indent=2), "static") == STATE
     assert encode("static", STATE) == json.dumps(FILE, separators=(",", ":"))
+
+
+def test_memory_of_pods_as_a_whole() -> None:
+    with_pool = replace(STATE, pools={"pod": STATE.entries["pod"]["container1"]})
+    of_1_36 = json.dumps({**{key: FILE[key] for key in ("policyName", "machineState", "entries")}, **WITH_POD_ENTRIES,
+                          "checksum": 1278640530}, separators=(",", ":"))  # fmt: skip
+    assert encode("static", with_pool) == of_1_36
+    assert decode(of_1_36, "static") == with_pool
+    document = json.loads(encode("static", with_pool, has_data=True))
+    assert decode(json.dumps(document), "static") == with_pool
+    data = document.pop("data")
+    assert document.pop("dataChecksum") == checksum(f"(string){data}")
+    assert document == FILE, "older kubelets read this"
+    assert json.loads(data) == {key: value for key, value in json.loads(of_1_36).items() if key != "checksum"}
 
 
 def test_no_entries_and_no_nodes() -> None:
@@ -96,7 +111,10 @@ def test_nulls_count_in_the_checksum_and_are_empty() -> None:
         ("[]", "json: the file must be an object"),
         (changed(checksum=101010), "checkpoint is corrupted"),
         (changed(entries={}), "checkpoint is corrupted"),
-        (changed(**WITH_POD_ENTRIES, checksum=1278640530), "checkpoint is corrupted"),
+        (changed(**WITH_POD_ENTRIES, checksum=1278640531), "checkpoint is corrupted"),
+        (changed(data="{}", dataChecksum=1), "could not load v3 checkpoint: checkpoint is corrupted"),
+        (changed(podEntries=[]), "json: podEntries must be an object"),
+        (changed(podEntries={"p": {"memoryBlocks": {}}}), "json: podEntries.p must be an array"),
         (changed(checksum=True), "json: checksum must be an integer from 0 to 18446744073709551615"),
         (changed(checksum=-1), "json: checksum must be an integer"),
         (changed(policyName=3), "json: policyName must be a string"),
@@ -150,8 +168,10 @@ ENTRIES = st.dictionaries(
     max_size=2,
 )
 
+POOLS = st.dictionaries(NAME, st.lists(st.builds(MemoryBlock, NODES, NAME, SIZE), max_size=2).map(tuple), max_size=2)
+
 
 @settings(deadline=None)
-@given(st.builds(MemoryState, MACHINE, ENTRIES))
-def test_what_is_written_can_be_read(state: MemoryState) -> None:
-    assert decode(encode("Static", state), "Static") == state
+@given(st.builds(MemoryState, MACHINE, ENTRIES, POOLS), st.booleans())
+def test_what_is_written_can_be_read(state: MemoryState, has_data: bool) -> None:
+    assert decode(encode("Static", state, has_data=has_data), "Static") == state

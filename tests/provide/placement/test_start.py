@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from provide.placement.pool_pods import whole_pod
 from support.machines import Shape
 
 from pykubelet.config.combine import File, FlagInput, combine
 from pykubelet.config.settings import Settings
+from pykubelet.provide.placement import cpu_state, memory_state
 from pykubelet.provide.placement.managers import Managers
 from pykubelet.provide.placement.provider import ManagerStartError
 from pykubelet.provide.placement.start import StateTexts, start_managers
+from pykubelet.provide.placement.topology_scopes import Admitted, admit
 
 SHAPE = Shape(sockets=1, nodes_per_socket=1, cores_per_node=4, threads=1)
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -96,6 +99,43 @@ def test_without_policies_a_damaged_state_file_stops_no_start(damaged: str) -> N
     assert start("", damaged, damaged) == start("")
 
 
+WHOLE = "topologyManagerPolicy: restricted\ntopologyManagerScope: pod\nfeatureGates: {PodLevelResourceManagers: true}\n"
+WITH_POOL = '{"policyName":"static","defaultCpuSet":"0,3","entries":{"a":{"app":"1-2"}},"checksum":0,"data":"{}","dataChecksum":1}'
+
+
+@pytest.mark.parametrize("gate", [True, False])
+def test_the_gate_for_pods_as_a_whole(gate: bool) -> None:
+    managers = start(STATIC + MEMORY + WHOLE.replace("true", str(gate).lower()))
+    assert isinstance(managers, Managers)
+    assert managers.cpus is not None
+    assert [managers.topology.pod_level, managers.cpus.policy.pod_level, managers.memory.pod_level] == [gate] * 3
+
+
+@pytest.mark.parametrize("gate", [True, False])
+@pytest.mark.parametrize("has_data", [True, False])
+def test_the_files_of_a_kubelet_with_pods_as_a_whole_are_taken_over(gate: bool, has_data: bool) -> None:
+    """Without the gate too: the CPUs and the memory are not free before the pods have ended."""
+    config = STATIC + MEMORY + WHOLE
+    managers = start(config)
+    assert isinstance(managers, Managers)
+    pod = whole_pod("a", "2", "1", "", memory="2Gi")
+    result = admit(managers.topology, managers.providers, pod)
+    assert isinstance(result, Admitted), result
+    after = managers.with_providers(result.providers)
+    cpus = cpu_state.encode("static", after.cpu_state, has_data=has_data)
+    memory = memory_state.encode("Static", after.memory.state, has_data=has_data)
+    again = start(config.replace("true", str(gate).lower()), cpus, memory)
+    assert isinstance(again, Managers), again
+    assert again.cpu_state == after.cpu_state and again.memory.state == after.memory.state
+    assert again.release(["a"]).cpu_state.default == frozenset(range(4))
+    assert again.release(["a"]).memory.state == managers.memory.state
+
+
+def test_a_damaged_file_of_1_37_is_not_read_as_an_older_one() -> None:
+    text = "could not restore state from checkpoint: could not load v4 checkpoint: checkpoint is corrupted"
+    assert problem(STATIC, WITH_POOL) == f"start cpu manager error: {text}{CPU_HOW}"
+
+
 def test_a_policy_that_was_switched_off_is_an_error_too() -> None:
     static = '{"policyName":"static","defaultCpuSet":"0-3","checksum":0}'
     text = 'configured policy "none" differs from state checkpoint policy "static"'
@@ -105,7 +145,7 @@ def test_a_policy_that_was_switched_off_is_an_error_too() -> None:
 def test_a_file_of_the_first_format_is_read_with_the_running_containers() -> None:
     managers = start(STATIC, '{"policyName":"static","defaultCpuSet":"0,3","entries":{"id-1":"1-2"},"checksum":0}')
     assert isinstance(managers, Managers)
-    assert managers.cpu_state.exclusive("pod", "app") == frozenset({1, 2})
+    assert managers.cpu_state.own("pod", "app") == frozenset({1, 2})
     unknown = '{"policyName":"static","defaultCpuSet":"0,3","entries":{"id-2":"1-2"},"checksum":0}'
     assert "containerID 'id-2' not found in initial containers list" in problem(STATIC, unknown)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pytest
 
-from pykubelet.base.api.core import Container, Pod
+from pykubelet.base.api.core import Container, Pod, ResourceRequirements
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.machine import ResourceHints, TopologyHint
 from pykubelet.provide.placement.provider import (
@@ -38,6 +38,10 @@ ERROR = MetricIncrement("kubelet_topology_manager_admission_errors_total")
 NODE0, BOTH = TopologyHint(frozenset({0}), True), TopologyHint(frozenset({0, 1}), True)
 
 
+#: Stands for the name of a container where a pod is allocated as a whole.
+WHOLE = "whole"
+
+
 class Recorder(Value):
     """A provider whose state is what it was asked for. `failures`: by container."""
 
@@ -60,6 +64,12 @@ class Recorder(Value):
         if container.name in self.failures:
             return Allocation(self.failures[container.name], increments)
         return Allocation(replace(self, calls=(*self.calls, (container.name, hint))), increments)
+
+    def allocate_pod(self, pod: Pod, hint: TopologyHint) -> Allocation[Recorder]:
+        increments = (MetricIncrement(f"{self.name}_requests", (("container", WHOLE),)),)
+        if WHOLE in self.failures:
+            return Allocation(self.failures[WHOLE], increments)
+        return Allocation(replace(self, calls=(*self.calls, (WHOLE, hint))), increments)
 
 
 def topology(policy: Policy, scope: Scope = Scope.CONTAINER) -> Topology:
@@ -160,6 +170,71 @@ def test_an_allocation_that_fails_rejects_the_pod(topology: Topology, counted: t
     assert admit(topology, [device, own, memory], POD) == PlacementRejection(
         "SMTAlignmentError", "SMT Alignment Error: 3", increments
     )
+
+
+def whole(policy: Policy, scope: Scope = Scope.POD, *, pod_level: bool = True) -> Topology:
+    return Topology(policy, scope, (0, 1), pod_level=pod_level)
+
+
+LIMITS = {"cpu": "4", "memory": "1Gi"}
+WHOLE_POD = replace(
+    POD, spec=replace(POD.spec, resources=msgspec.convert({"requests": LIMITS, "limits": LIMITS}, ResourceRequirements))
+)
+
+
+def test_a_pod_with_resources_of_its_own_is_allocated_once_by_each_provider() -> None:
+    hints: ResourceHints = {"cpu": [NODE0]}
+    providers = [Recorder("device"), Recorder("cpu", by_pod=hints), Recorder("memory")]
+    result = admit(whole(Policy.SINGLE_NUMA_NODE), providers, WHOLE_POD)
+    assert calls(result) == [((WHOLE, NODE0),)] * 3
+    assert isinstance(result, Admitted)
+    assert result.hints == dict.fromkeys(ORDER, NODE0)
+    assert result.increments == (
+        REQUEST,
+        *asked("device", "cpu", "memory", containers=[WHOLE]),
+        aligned("count", "pod"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("topology", "pod"),
+    [
+        (whole(Policy.RESTRICTED), POD),
+        (whole(Policy.RESTRICTED, pod_level=False), WHOLE_POD),
+        (whole(Policy.RESTRICTED, Scope.CONTAINER), WHOLE_POD),
+        (whole(Policy.NONE), WHOLE_POD),
+    ],
+)
+def test_any_other_pod_is_allocated_by_containers(topology: Topology, pod: Pod) -> None:
+    (made,) = calls(admit(topology, [Recorder("cpu")], pod))
+    assert [name for name, _ in made] == ORDER
+
+
+def test_a_provider_that_cannot_allocate_the_whole_pod_rejects_it() -> None:
+    failing = Recorder("cpu", failures={WHOLE: AllocationError("no cpus are left", "EmptyPodSharedPoolError")})
+    result = admit(whole(Policy.BEST_EFFORT), [Recorder("device"), failing, Recorder("memory")], WHOLE_POD)
+    increments = (REQUEST, *asked("device", "cpu", containers=[WHOLE]), ERROR)
+    assert result == PlacementRejection("EmptyPodSharedPoolError", "no cpus are left", increments)
+
+
+@pytest.mark.parametrize(
+    ("scope", "pod_level", "message"),
+    [
+        (Scope.POD, True, "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager"),
+        (
+            Scope.CONTAINER,
+            True,
+            "Pod Scope pod with pod-level resources failed admission with a container-level topology manager",
+        ),
+        (Scope.POD, False, "Resources cannot be allocated with Topology locality"),
+    ],
+)
+def test_the_message_about_a_pod_with_resources_of_its_own(scope: Scope, pod_level: bool, message: str) -> None:
+    bad: ResourceHints = {"cpu": []}
+    cpu = Recorder("cpu", {"setup": bad}, bad)
+    result = admit(whole(Policy.RESTRICTED, scope, pod_level=pod_level), [cpu], WHOLE_POD)
+    assert isinstance(result, PlacementRejection)
+    assert (result.reason, result.message) == ("TopologyAffinityError", message)
 
 
 def test_counters_that_exist_from_the_start() -> None:

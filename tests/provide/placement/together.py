@@ -23,6 +23,8 @@ from pykubelet.provide.claims.decide import take_claim
 from pykubelet.provide.claims.model import Cache, ClaimKey, PodClaimRef, claims_of, with_info, without_pod
 from pykubelet.provide.claims.state import decode_state, encode_state
 from pykubelet.provide.placement import cpu_manager, cpu_state, memory_state
+from pykubelet.provide.placement.cpu_manager import shares_cpus
+from pykubelet.provide.placement.cpu_policy import pool_size
 from pykubelet.provide.placement.devices import device_checkpoint
 from pykubelet.provide.placement.devices.device_manager import DeviceManager
 from pykubelet.provide.placement.managers import Managers
@@ -46,24 +48,32 @@ def make_devices(nodes: int) -> Mapping[str, DeviceResource]:
     }
 
 
-def make_managers(shape: Shape, policy: str, scope: str, options: tuple[str, ...] = ()) -> Managers:
-    """All managers on an unused machine. CPU 0 and some memory are reserved."""
+def make_managers(
+    shape: Shape, policy: str, scope: str, options: tuple[str, ...] = (), *, pod_level: bool = False
+) -> Managers:
+    """All managers on an unused machine. CPU 0 and some memory are reserved. `pod_level`: gate PodLevelResourceManagers."""
     machine = shape.machine
-    topology = read_topology(policy, scope, {}, machine.nodes, FeatureGates({}))
+    topology = read_topology(policy, scope, {}, machine.nodes, FeatureGates({"PodLevelResourceManagers": pod_level}))
     assert isinstance(topology, Topology)
+    cpus = make_manager(shape, options)
     return Managers(
         topology=topology,
-        cpus=make_manager(shape, options),
-        memory=start_memory(machine, None),
+        cpus=replace(cpus, policy=replace(cpus.policy, pod_level=pod_level)),
+        memory=start_memory(machine, None, pod_level=pod_level),
         devices=DeviceManager(tuple(node.id for node in machine.nodes), make_devices(len(machine.nodes))),
         machine=machine,
     )
 
 
-def start_memory(machine: MachineTopology, text: str | None) -> MemoryManager:
+def start_memory(machine: MachineTopology, text: str | None, *, pod_level: bool = False) -> MemoryManager:
     reservation = [MemoryReservation(numaNode=0, limits={"memory": f"{RESERVED_MI}Mi"})]
     started = start_memory_manager(
-        MemoryPolicy.STATIC, machine.nodes, {"memory": parse(f"{RESERVED_MI}Mi")}, reservation, ("memory", text)
+        MemoryPolicy.STATIC,
+        machine.nodes,
+        {"memory": parse(f"{RESERVED_MI}Mi")},
+        reservation,
+        ("memory", text),
+        pod_level=pod_level,
     )
     assert isinstance(started, MemoryManager)
     return started
@@ -75,6 +85,7 @@ class FilledNode:
     def __init__(self, managers: Managers) -> None:
         self.managers = managers
         self.pods: dict[str, Pod] = {}
+        self.restarts = 0
         self.claims: Cache = {}
         self.log = make_log()
         self.rejections: list[str] = []
@@ -145,10 +156,13 @@ class FilledNode:
         managers, machine = self.managers, self.managers.machine
         assert managers.cpus is not None
         assert machine is not None
-        cpus = cpu_state.decode(cpu_state.encode("static", managers.cpus.state), "static", {})
+        self.restarts += 1
+        has_data = self.restarts % 2 == 0
+        cpus = cpu_state.decode(cpu_state.encode("static", managers.cpus.state, has_data=has_data), "static", {})
         started = cpu_manager.start(managers.cpus.policy, cpus)
         assert isinstance(started, cpu_manager.CpuState), started
-        memory = start_memory(machine, memory_state.encode(MemoryPolicy.STATIC, managers.memory.state))
+        text = memory_state.encode(MemoryPolicy.STATIC, managers.memory.state, has_data=has_data)
+        memory = start_memory(machine, text, pod_level=managers.memory.pod_level)
         healthy = {name: resource.healthy for name, resource in self.devices.resources.items()}
         file = device_checkpoint.decode(device_checkpoint.encode(self.devices.state, healthy))
         assert file.resources == healthy.keys()
@@ -158,30 +172,37 @@ class FilledNode:
         assert restored == {key: replace(info, is_prepared=False) for key, info in self.claims.items()}
         self.claims = restored
         for pod in list(self.pods.values()):
-            before = {name: self.managers.placement(pod, 0.0).containers.get(name) for name in names_of(pod)}
+            before = self.managers.placement(pod, 0.0)
             result = admit(self.managers.topology, self.managers.providers, pod)
             if isinstance(result, Admitted):
                 self.managers = self.managers.with_providers(result.providers)
             else:  # a pod that has all it needs stays, as in the agent
                 assert self.managers.has_all(pod), result
-            after = {name: self.managers.placement(pod, 0.0).containers.get(name) for name in names_of(pod)}
-            assert after == before, "a restart changes nothing"
+            assert self.managers.placement(pod, 0.0) == before, "a restart changes nothing"
+        assert self.managers.cpu_state.pools == managers.cpu_state.pools
+        assert self.managers.memory.state == managers.memory.state
 
     def check(self) -> None:
         """Nothing is given to two pods, and nothing is neither taken nor free."""
         cpus, memory = self.managers.cpus, self.managers.memory
         assert cpus is not None
-        own = [frozenset[int]().union(*pod.values()) for pod in cpus.state.assignments.values()]
+        pools = cpus.state.pools
+        own = [frozenset[int]().union(*pod.values(), pools.get(uid, ())) for uid, pod in cpus.state.assignments.items()]
         check_disjoint([*own, cpus.state.default])
         assert frozenset[int]().union(*own, cpus.state.default) == cpus.policy.allocatable | cpus.policy.reserved
         for uid, pod in self.pods.items():
             init, regular = pod.spec.initContainers, pod.spec.containers
             staying = [c.name for c in (*init, *regular) if c in regular or is_sidecar(c)]
-            check_disjoint(cpus.state.exclusive(uid, name) for name in staying)
+            exclusive = [name for name in staying if not shares_cpus(cpus.state, pod, name)]
+            check_disjoint(cpus.state.own(uid, name) for name in exclusive)
+            if uid in pools:
+                self.check_pool(pod, staying, exclusive)
             for resource in (GPU, NIC):
                 entries = [self.devices.state.entry(uid, name, resource) for name in staying]
                 check_disjoint(entry.ids for entry in entries if entry is not None)
-        blocks = [block for held in memory.state.entries.values() for has in held.values() for block in has]
+        wholes = memory.state.pools
+        listed = [has for uid, held in memory.state.entries.items() if uid not in wholes for has in held.values()]
+        blocks = [block for has in (*listed, *wholes.values()) for block in has]
         tables = [node.tables["memory"] for node in memory.state.machine.values()]
         assert sum(table.reserved for table in tables) == sum(block.size for block in blocks)
         assert all(table.reserved + table.free == table.allocatable for table in tables)
@@ -190,8 +211,19 @@ class FilledNode:
             check_disjoint(ids)
             assert frozenset[str]().union(*ids) == self.devices.state.in_use.get(resource, frozenset())
         assert all(info.pods and info.pods <= self.pods.keys() for info in self.claims.values())
-        for held in (cpus.state.assignments, memory.state.entries, self.devices.state.entries):
+        for held in (cpus.state.assignments, memory.state.entries, self.devices.state.entries, pools, wholes):
             assert held.keys() <= self.pods.keys()
+
+    def check_pool(self, pod: Pod, staying: Sequence[str], exclusive: Sequence[str]) -> None:
+        """The containers of the pod divide its CPUs and none of them is without any."""
+        state, uid = self.managers.cpu_state, pod.metadata.uid
+        pool = state.pools[uid]
+        assert len(pool) == pool_size(pod)
+        left = pool.difference(*(state.own(uid, name) for name in exclusive))
+        for name in names_of(pod):
+            assert state.own(uid, name), "an empty cpuset would be the node's shared pool"
+            assert state.own(uid, name) <= pool
+        assert all(state.own(uid, name) == left for name in staying if name not in exclusive)
 
 
 def check_disjoint(sets: Iterable[frozenset[int]] | Iterable[frozenset[str]]) -> None:

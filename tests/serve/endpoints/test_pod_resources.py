@@ -15,6 +15,7 @@ from support.cost import check_cost
 from pykubelet.base.api.core import Pod, PodStatus
 from pykubelet.base.kit.cells import CellWriter, make_cell
 from pykubelet.base.kit.clock import ManualClock
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.claims import ClaimDevice, Claims, ContainerClaim, PodClaims
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
@@ -162,6 +163,31 @@ async def test_a_pod_with_everything(node: Node) -> None:
     assert await node.get("full") == pods["full"]
     (plain,) = pods["plain"].containers
     assert plain == pb.ContainerResources(name="app")
+
+
+async def test_a_pod_that_has_something_as_a_whole(node: Node) -> None:
+    """Everything is listed with the pod, and with a container only what no other one uses (KEP-5526)."""
+    node.has(pod("whole", container("app"), container("log"), init=(sidecar("side"),)))
+    block = MemoryBlock((0,), "memory", GI)
+    placement = PodPlacement(
+        {
+            "app": ContainerPlacement(frozenset({1, 2}), "0", (block,)),
+            "side": ContainerPlacement(frozenset({4}), "0", shares_cpus=True),
+            "log": ContainerPlacement(frozenset({4}), "0", shares_cpus=True),
+        },
+        cpus=frozenset({4, 2, 1}),
+        shared_cpus=frozenset({4}),
+        memory=(replace(block, size=4 * GI),),
+        shared_memory=(replace(block, size=3 * GI),),
+    )
+    node.placements.publish(Placements({PodUID("whole-uid"): placement}))
+    found = await node.get("whole")
+    assert list(found.cpu_ids) == [1, 2, 4]
+    assert [(m.memory_type, m.size, [n.ID for n in m.topology.nodes]) for m in found.memory] == [
+        ("memory", 4 * GI, [0])
+    ]
+    listed = {c.name: (list(c.cpu_ids), [m.size for m in c.memory]) for c in found.containers}
+    assert listed == {"side": ([], []), "app": ([1, 2], [GI]), "log": ([], [])}
 
 
 async def test_the_bytes_on_the_wire(node: Node) -> None:

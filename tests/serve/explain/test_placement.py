@@ -237,7 +237,12 @@ async def test_the_answers_of_the_agent() -> None:
         return json.loads(answer.body)
 
     assert (await ask("/node"))["placement"]["numa_nodes"][1]["cpus"] == "4-7,12-15"
-    assert (await ask(f"/pods/{uid}"))["placement"] == {"explanation": why, "containers": []}
+    assert (await ask(f"/pods/{uid}"))["placement"] == {
+        "explanation": why,
+        "cpus": "",
+        "memory": [],
+        "containers": [],
+    }
     assert (await ask("/pods/late-1"))["placement"] is None
     answer = await route(Request("GET", "/node/recording"))
     assert isinstance(answer, Response) and answer.status == 404  # nothing was placed yet

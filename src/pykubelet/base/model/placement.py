@@ -78,14 +78,16 @@ class AssignedDevices(Value):
 
 
 class ContainerPlacement(Value):
-    """What one container has. `cpus`: exclusive ones; empty: it runs in the shared pool. `mems`: NUMA nodes in the kernel's list
-    format that its memory comes from; "": any. `options`: what its device plugins add to it."""
+    """What one container has. `cpus`: exclusive ones; empty: it runs in the shared pool. `shares_cpus`: they are its pod's, and other
+    containers of the pod use them too. `mems`: NUMA nodes in the kernel's list format that its memory comes from; "": any. `memory`:
+    what no other container has. `options`: what its device plugins add to it."""
 
     cpus: frozenset[int] = NO_CPUS
     mems: str = ""
     memory: tuple[MemoryBlock, ...] = ()
     devices: tuple[AssignedDevices, ...] = ()
     options: Devices = Devices()
+    shares_cpus: bool = False
 
 
 class PodPlacement(Value):
@@ -93,7 +95,9 @@ class PodPlacement(Value):
 
     `seen_at`: that of the `RosterPod` it was made for; a pod that was away in between is placed anew.
     `explanation`: the rejection in terms of what the node has free and who holds the rest; for `pykubelet explain`.
-    `no_quota`: CPU quotas of the pod's cgroup and of these containers are left out, because their CPUs are exclusive.
+    `no_quota`: CPU quotas of these containers are left out, because their CPUs are exclusive. `no_pod_quota`: so is that of the pod's
+    cgroup. `cpus`, `memory`: what the pod has as a whole, with the parts of its containers (gate PodLevelResourceManagers).
+    `shared_cpus`, `shared_memory`: what is left of it for the containers without parts of their own.
     """
 
     containers: Mapping[str, ContainerPlacement] = field(default_factory=dict)
@@ -101,6 +105,11 @@ class PodPlacement(Value):
     rejection: Rejection | None = None
     explanation: str = ""
     no_quota: frozenset[str] = frozenset()
+    no_pod_quota: bool = False
+    cpus: frozenset[int] = NO_CPUS
+    shared_cpus: frozenset[int] = NO_CPUS
+    memory: tuple[MemoryBlock, ...] = ()
+    shared_memory: tuple[MemoryBlock, ...] = ()
 
 
 class DeviceResource(Value):
@@ -180,4 +189,4 @@ class Placements(Value):
     def has_quota(self, uid: PodUID) -> bool:
         """Whether the pod's cgroup has a CPU quota, if its limits give one."""
         pod = self.pods.get(uid)
-        return pod is None or not pod.no_quota
+        return pod is None or not pod.no_pod_quota

@@ -29,7 +29,8 @@ class AdmissionRules(Value):
     the kernel. `resize_containers`, `resize_pods`, `resize_init_containers`: gates InPlacePodVerticalScaling,
     InPlacePodLevelResourcesVerticalScaling and InPlacePodVerticalScalingInitContainers. `static_cpus`, `static_memory`: the CPU
     and Memory Manager policies are static. `places_guaranteed`: Guaranteed pods are placed, because one of these or the Topology Manager
-    has a policy; other pods only if they request resources of device plugins. `limited_swap`: containers get a part of the swap.
+    has a policy; other pods only if they request resources of device plugins. `places_pods`: pods with pod-level resources are placed as a
+    whole (gate PodLevelResourceManagers). `limited_swap`: containers get a part of the swap.
     `pod_level_resources`: gate PodLevelResources. `features`: the features that the node declares (KEP-5328); None: no pod is
     rejected for a missing one. `safe_sysctls`: those that need no `allowedUnsafeSysctls`.
     """
@@ -44,6 +45,7 @@ class AdmissionRules(Value):
     static_cpus: bool = False
     static_memory: bool = False
     places_guaranteed: bool = False
+    places_pods: bool = False
     limited_swap: bool = False
     pod_level_resources: bool = True
     compares_taints: bool = False
@@ -65,6 +67,9 @@ def admission_rules(settings: Settings, kernel: tuple[int, int], *, app_armor: b
         static_cpus=config.cpuManagerPolicy == "static",
         static_memory=config.memoryManagerPolicy == "Static",
         places_guaranteed=settings.has_placement_policy,
+        places_pods=settings.enabled("PodLevelResourceManagers")
+        and config.topologyManagerPolicy != "none"
+        and config.topologyManagerScope == "pod",
         limited_swap=config.memorySwap.swapBehavior == "LimitedSwap",
         pod_level_resources=settings.enabled("PodLevelResources"),
         compares_taints=settings.enabled("TaintTolerationComparisonOperators"),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykubelet.base.api.core import Container, Pod
+from pykubelet.base.api.core import Container, Pod, ResourceRequirements
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
@@ -167,9 +167,10 @@ def _infeasible(pod: Pod, now: Pod, rules: AdmissionRules) -> str:
         return "InPlacePodVerticalScalingInitContainers is disabled"
     if qos_class(pod) is QOSClass.GUARANTEED:
         what = "Resize is infeasible for Guaranteed Pods alongside"
-        if rules.static_cpus and _requests(pod, "cpu") != _requests(now, "cpu"):
+        whole = rules.places_pods
+        if rules.static_cpus and _requests(pod, "cpu", whole=whole) != _requests(now, "cpu", whole=whole):
             return f'{what} CPU Manager policy "static"'
-        if rules.static_memory and _requests(pod, "memory") != _requests(now, "memory"):
+        if rules.static_memory and _requests(pod, "memory", whole=whole) != _requests(now, "memory", whole=whole):
             return f'{what} Memory Manager policy "Static"'
     return ""
 
@@ -178,12 +179,15 @@ def _plain_inits(pod: Pod) -> dict[str, Amounts]:
     return {c.name: amounts_of(c.resources, None) for c in pod.spec.initContainers if not is_sidecar(c)}
 
 
-def _requests(pod: Pod, resource: str) -> dict[str, int]:
-    def of(container: Container) -> int:
-        amounts = amounts_of(container.resources, None)
+def _requests(pod: Pod, resource: str, *, whole: bool) -> dict[str, int]:
+    """The requests of the containers, and with `whole` that of the pod."""
+
+    def of(resources: ResourceRequirements | None) -> int:
+        amounts = amounts_of(resources, None)
         return amounts.cpu_request if resource == "cpu" else amounts.memory_request
 
-    return {c.name: of(c) for c in resizable(pod)}
+    of_pod = {"": of(pod.spec.resources)} if whole else {}
+    return {**{c.name: of(c.resources) for c in resizable(pod)}, **of_pod}
 
 
 def _would_move_swap(pod: Pod, now: Pod) -> bool:

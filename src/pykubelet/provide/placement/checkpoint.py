@@ -1,7 +1,11 @@
 """What the state files of the resource managers have in common: their JSON, and the checksum in it. Pure.
 
 The checksum is FNV-1a (32 bits) over a dump of the file's struct, in which the checksum is 0; each file's module writes its dump.
-Source: the reference's package `checkpointmanager`; its test values are among our tests.
+
+From 1.37 on, the state is in the file twice: as the text `data` with a checksum of its own, which counts, and beside it in the format
+of before, without the memory and CPUs of pods as a whole, for older kubelets.
+Source: the reference's package `checkpointmanager`; its test values are among our tests. The page "Pod-level resource managers
+reference" of the Kubernetes documentation, "Kubelet state checkpoint formats".
 """
 
 from __future__ import annotations
@@ -29,6 +33,22 @@ class PolicyDiffers(StateFileError):
 def checksum(dump: str) -> int:
     """The checksum of a struct by its dump."""
     return fnv1a_32(dump.encode())
+
+
+def add_data(document: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with the whole state as its `data`."""
+    text = write_json(state)
+    return {**document, "data": text, "dataChecksum": checksum(f"(string){text}")}
+
+
+def read_data(document: Mapping[str, Any], version: str) -> Mapping[str, Any] | None:
+    """The state in a document's `data`; None if it has none. `version`: of the format, which errors name. Raises StateFileError."""
+    text, found = as_text(member(document, "data"), "data"), as_number(member(document, "dataChecksum"), "dataChecksum")
+    if not text and not found:
+        return None
+    if found != checksum(f"(string){text}"):
+        raise StateFileError(f"could not load {version} checkpoint: {CORRUPT}")
+    return read_json(text)
 
 
 def write_json(document: Mapping[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """The CPU manager with the static policy: who has which CPUs, topology hints, allocation, release, cpusets and quotas. Pure.
 
 Every function takes a state and returns another; no CPU is ever in the shared pool and exclusively allocated at once, and no
-two pods have the same one. Containers of one pod may: what an init container had is reused by those that follow.
+two pods have the same one. Containers of one pod may: what an init container had is reused by those that follow, and containers
+may share the pool of their pod (`cpu_pool.py`).
 Source: the Kubernetes documentation "Control CPU Management Policies on the Node"; KEP-693 (hints); KEP-753 (sidecars).
 """
 
@@ -21,8 +22,17 @@ from pykubelet.provide.placement.cpu_policy import (
     exclusive_counts,
     is_restartable,
     pod_count,
+    pool_size,
 )
+from pykubelet.provide.placement.cpu_pool import divide_pool, kept_parts, pool_problem
 from pykubelet.provide.placement.cpu_topology import cpus_in, mask_of
+from pykubelet.provide.placement.pod_level import (
+    EMPTY_POOL,
+    count_error,
+    count_in_pool,
+    count_on_node,
+    has_pod_level_resources,
+)
 from pykubelet.provide.placement.provider import Allocation, AllocationError, ManagerStartError, MetricIncrement
 from pykubelet.provide.placement.subsets import subset_hints, subset_sums, subsets
 
@@ -50,7 +60,8 @@ INITIAL_INCREMENTS = (
 
 
 class CpuState(Value):
-    """Who has which CPUs. `default`: the shared pool. `assignments`: exclusive CPUs by pod UID and container name.
+    """Who has which CPUs. `default`: the shared pool. `assignments`: the CPUs of containers by pod UID and container name: exclusive
+    ones, or what the container shares with others of its pod. `pools`: the CPUs of pods as a whole by UID.
 
     `reusable`: CPUs of finished init containers of the pod `reusing`, the last one that CPUs were allocated for.
     """
@@ -59,18 +70,25 @@ class CpuState(Value):
     assignments: Assignments = field(default_factory=dict)
     reusing: str = ""
     reusable: frozenset[int] = NO_CPUS
+    pools: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
-    def exclusive(self, uid: str, container: str) -> frozenset[int]:
-        """The exclusive CPUs of a container; empty if it has none."""
+    @property
+    def holders(self) -> frozenset[str]:
+        """The UIDs of the pods that have CPUs."""
+        return frozenset(self.assignments).union(self.pools)
+
+    def own(self, uid: str, container: str) -> frozenset[int]:
+        """The CPUs of a container, exclusive or of its pod's pool; empty if it has none."""
         return self.assignments.get(uid, {}).get(container, NO_CPUS)
 
     def cpuset(self, uid: str, container: str) -> frozenset[int]:
         """The CPUs that a container may run on: its own, or the shared pool."""
-        return self.exclusive(uid, container) or self.default
+        return self.own(uid, container) or self.default
 
     def assigned(self) -> frozenset[int]:
-        """All CPUs that some container has exclusively."""
-        return NO_CPUS.union(*(cpus for pod in self.assignments.values() for cpus in pod.values()))
+        """All CPUs that some container or pod has exclusively."""
+        parts = (cpus for pod in self.assignments.values() for cpus in pod.values())
+        return NO_CPUS.union(*parts, *self.pools.values())
 
     def reusable_by(self, uid: str) -> frozenset[int]:
         """CPUs of finished init containers of this pod."""
@@ -86,9 +104,8 @@ def start(policy: StaticPolicy, state: CpuState) -> CpuState | ManagerStartError
     if policy.options.strict_reservation:
         every -= policy.reserved
     if not state.default:
-        return (
-            ManagerStartError("default cpuset cannot be empty") if state.assignments else replace(state, default=every)
-        )
+        return ManagerStartError("default cpuset cannot be empty") if state.holders else replace(state, default=every)
+    state = _without_released_pools(state)
     problem = _reservation_problem(policy, state) or _overlap(state)
     if problem is not None:
         return ManagerStartError(problem)
@@ -97,6 +114,15 @@ def start(policy: StaticPolicy, state: CpuState) -> CpuState | ManagerStartError
         what = f'"{format_cpuset(every)}" doesn\'t match with CPUs in state "{format_cpuset(known)}"'
         return ManagerStartError(f"current set of available CPUs {what}")
     return state
+
+
+def _without_released_pools(state: CpuState) -> CpuState:
+    """The state without pools of pods whose last container is gone and whose CPUs are free again. (The reference writes a release in
+    several steps, between which it may end.)"""
+    stale = [uid for uid, cpus in state.pools.items() if cpus & state.default and not state.assignments.get(uid)]
+    return (
+        replace(state, pools={uid: cpus for uid, cpus in state.pools.items() if uid not in stale}) if stale else state
+    )
 
 
 def _reservation_problem(policy: StaticPolicy, state: CpuState) -> str | None:
@@ -114,6 +140,10 @@ def _overlap(state: CpuState) -> str | None:
             if cpus & state.default:
                 own, default = format_cpuset(cpus), format_cpuset(state.default)
                 return f'pod: {uid}, container: {name} cpuset: "{own}" overlaps with default cpuset "{default}"'
+    for uid, cpus in sorted(state.pools.items()):
+        if cpus & state.default:
+            own, default = format_cpuset(cpus), format_cpuset(state.default)
+            return f'pod: {uid} cpuset: "{own}" overlaps with default cpuset "{default}"'
     return None
 
 
@@ -133,17 +163,19 @@ class CpuManager(Value):
 
     def hints(self, pod: Pod, container: Container) -> ResourceHints:
         """On which NUMA nodes the container's exclusive CPUs fit; no preference if it gets none."""
-        count = exclusive_count(pod, container)
+        count = exclusive_count(pod, container, pod_level=self.policy.pod_level)
         if not count:
             return {}
         uid = pod.metadata.uid
-        own = self.state.exclusive(uid, container.name)
+        own = self.state.own(uid, container.name)
         if own:
             return {"cpu": self._hints(own, NO_CPUS, count) if len(own) == count else ()}
         return {"cpu": self._hints(self.available, self.state.reusable_by(uid), count)}
 
     def pod_hints(self, pod: Pod) -> ResourceHints:
-        """On which NUMA nodes all exclusive CPUs of the pod fit."""
+        """On which NUMA nodes all exclusive CPUs of the pod fit, or its pool."""
+        if self.policy.pod_level and has_pod_level_resources(pod):
+            return self._pool_hints(pod)
         counts = exclusive_counts(pod)
         count = pod_count(pod, counts)
         if not count:
@@ -151,13 +183,35 @@ class CpuManager(Value):
         uid = pod.metadata.uid
         assigned = NO_CPUS
         for name in (c.name for c in (*pod.spec.initContainers, *pod.spec.containers)):
-            own = self.state.exclusive(uid, name)
+            own = self.state.own(uid, name)
             if own and len(own) != counts.get(name, 0):
                 return {"cpu": ()}
             assigned |= own
         if len(assigned) == count:
             return {"cpu": self._hints(assigned, NO_CPUS, count)}
         return {"cpu": self._hints(self.available, self.state.reusable_by(uid) | assigned, count)}
+
+    def _pool_hints(self, pod: Pod) -> ResourceHints:
+        """On which NUMA nodes the pod's pool fits, or is."""
+        count, uid = pool_size(pod), pod.metadata.uid
+        if not count:
+            return {}
+        pool = self.state.pools.get(uid)
+        if pool is not None:
+            return {"cpu": self._hints(pool, NO_CPUS, count) if len(pool) == count else ()}
+        if pool_problem(pod) is not None:
+            return {"cpu": ()}
+        return {"cpu": self._hints(self._free_for(uid), self._kept(pod), count)}
+
+    def _free_for(self, uid: str) -> frozenset[int]:
+        """The CPUs that the pool of a pod can have: what is free, and what its containers have."""
+        return self.available.union(*self.state.assignments.get(uid, {}).values())
+
+    def _kept(self, pod: Pod) -> frozenset[int]:
+        """The CPUs that containers of a pod without a pool have, and that its pool must contain: all, or else the exclusive ones."""
+        parts = self.state.assignments.get(pod.metadata.uid, {})
+        every = NO_CPUS.union(*parts.values())
+        return every if len(every) == pool_size(pod) else NO_CPUS.union(*kept_parts(pod, parts).values())
 
     def _hints(self, available: frozenset[int], reusable: frozenset[int], count: int) -> tuple[TopologyHint, ...]:
         """A hint for each set of NUMA nodes with enough CPUs that has all reusable ones; the smallest possible are preferred."""
@@ -187,22 +241,71 @@ class CpuManager(Value):
 
     def allocate(self, pod: Pod, container: Container, hint: TopologyHint) -> Allocation[CpuManager]:
         """The manager after the container got its exclusive CPUs, from the hint's NUMA nodes as far as they have enough."""
-        count = exclusive_count(pod, container)
-        if not count:
+        count = exclusive_count(pod, container, pod_level=self.policy.pod_level)
+        if not count or pod.metadata.uid in self.state.pools:
             return Allocation(self)
         full_cores = self.policy.options.full_pcpus_only
         cpus = self._allocated(pod.metadata.uid, container.name, count, hint.nodes)
         if isinstance(cpus, AllocationError):
             failure = (_aligned(ALIGNED_FAILURE, "physical_cpu"),) if full_cores else ()
-            return Allocation(cpus, (MetricIncrement(REQUESTS), MetricIncrement(ERRORS), *failure))
+            more = (count_error("cpu", "node"),) if self.policy.pod_level else ()
+            return Allocation(cpus, (MetricIncrement(REQUESTS), MetricIncrement(ERRORS), *failure, *more))
         increments = [MetricIncrement(REQUESTS)]
-        if not self.state.exclusive(pod.metadata.uid, container.name) and self.policy.topology.share_a_cache(
-            mask_of(cpus)
-        ):
-            increments.append(_aligned(ALIGNED, "uncore_cache"))
+        if not self.state.own(pod.metadata.uid, container.name):
+            increments += self._counts_of_new(cpus)
+            increments += count_on_node("cpu") if self.policy.pod_level else ()
         if full_cores:
             increments.append(_aligned(ALIGNED, "physical_cpu"))
         return Allocation(replace(self, state=_with_cpus(self.state, pod, container, cpus)), tuple(increments))
+
+    def _counts_of_new(self, cpus: frozenset[int]) -> list[MetricIncrement]:
+        return [_aligned(ALIGNED, "uncore_cache")] if self.policy.topology.share_a_cache(mask_of(cpus)) else []
+
+    def allocate_pod(self, pod: Pod, hint: TopologyHint) -> Allocation[CpuManager]:
+        """The manager after the pod got its pool, from the hint's NUMA nodes as far as they have enough, and its containers their parts.
+
+        A pod that has all of this keeps it, whatever is free; one that has some of it gets the rest.
+        """
+        count, uid = pool_size(pod) if self.policy.pod_level else 0, pod.metadata.uid
+        if not count or self.has_pool(pod):
+            return Allocation(self)
+        parts, pool, increments = self.state.assignments.get(uid, {}), self.state.pools.get(uid), []
+        if pool is None:
+            found = self._chosen_pool(pod, count, hint.nodes)
+            if isinstance(found, AllocationError):
+                return Allocation(found, (MetricIncrement(ERRORS), count_error("cpu", "pod")))
+            pool, increments = found, self._counts_of_new(found)
+        divided = divide_pool(self.policy, pod, pool, parts)
+        if isinstance(divided, NotEnough):
+            return Allocation(AllocationError(divided.message), (MetricIncrement(ERRORS), count_error("cpu", "pod")))
+        exclusive = len(exclusive_counts(pod, pod_level=True))
+        increments += [MetricIncrement(REQUESTS)] * exclusive
+        increments += count_in_pool("cpu", exclusive, len(divided) - exclusive)
+        before = self.state
+        state = replace(
+            before,
+            default=before.default.union(*parts.values()) - pool,
+            assignments={**before.assignments, uid: divided},
+            pools={**before.pools, uid: pool},
+        )
+        return Allocation(replace(self, state=state), tuple(increments))
+
+    def has_pool(self, pod: Pod) -> bool:
+        """Whether the pod has its pool, and each of its containers a part of it."""
+        uid, parts = pod.metadata.uid, self.state.assignments.get(pod.metadata.uid, {})
+        containers = (*pod.spec.initContainers, *pod.spec.containers)
+        return uid in self.state.pools and all(container.name in parts for container in containers)
+
+    def _chosen_pool(self, pod: Pod, count: int, nodes: frozenset[int] | None) -> frozenset[int] | AllocationError:
+        """CPUs for the pod as a whole, among them those that its containers have."""
+        if (problem := pool_problem(pod)) is not None:
+            return AllocationError(problem, EMPTY_POOL)
+        kept = self._kept(pod)
+        smt = self._smt_problem(count, len(kept))
+        if smt is not None:
+            return smt
+        picked = self._picked(self._free_for(pod.metadata.uid) - kept, count - len(kept), nodes)
+        return picked if isinstance(picked, AllocationError) else picked | kept
 
     def _allocated(
         self, uid: str, name: str, count: int, nodes: frozenset[int] | None
@@ -211,12 +314,15 @@ class CpuManager(Value):
         problem = self._smt_problem(count)
         if problem is not None:
             return problem
-        own = self.state.exclusive(uid, name)
-        if own:
-            return own
+        own = self.state.own(uid, name)
+        return own or self._picked(self.available | self.state.reusable_by(uid), count, nodes)
+
+    def _picked(
+        self, among: frozenset[int], count: int, nodes: frozenset[int] | None
+    ) -> frozenset[int] | AllocationError:
+        """`count` CPUs, those of the NUMA nodes first."""
         top, options = self.policy.topology, self.policy.options
-        free = mask_of(self.available | self.state.reusable_by(uid))
-        near = 0
+        free, near = mask_of(among), 0
         if nodes is not None:
             inside = free & (top.in_sockets_of(nodes) if options.align_by_socket else top.in_nodes(nodes))
             least_nodes = len(nodes) if options.keep_all_nodes else 0
@@ -225,8 +331,9 @@ class CpuManager(Value):
         rest = pick_cpus(top, free & ~near, count - near.bit_count(), options)
         return AllocationError(rest.message) if isinstance(rest, NotEnough) else cpus_in(near | rest)
 
-    def _smt_problem(self, count: int) -> AllocationError | None:
-        """Why `count` CPUs cannot be whole cores, with full-pcpus-only. CPUs that the pod could reuse do not count."""
+    def _smt_problem(self, count: int, held: int = 0) -> AllocationError | None:
+        """Why `count` CPUs, of which the pod has `held`, cannot be whole cores, with full-pcpus-only. CPUs that it could reuse do not
+        count."""
         if not self.policy.options.full_pcpus_only:
             return None
         threads = self.policy.topology.threads_per_core
@@ -234,7 +341,7 @@ class CpuManager(Value):
             text = f"SMT Alignment Error: requested {count} cpus not multiple cpus per core = {threads}"
             return AllocationError(text, SMT_REASON)
         available = len(self.state.default - self.policy.reserved_cores)
-        if count > available:
+        if count - held > available:
             figures = f"available physical CPUs = {available}, requested CPUs = {count}, CPUs per core = {threads}"
             return AllocationError(f"SMT Alignment Error: not enough free physical CPUs: {figures}", SMT_REASON)
         return None
@@ -247,7 +354,7 @@ def _with_cpus(state: CpuState, pod: Pod, container: Container, cpus: frozenset[
     init = next((c for c in pod.spec.initContainers if c.name == container.name), None)
     reusable = reusable - cpus if init is None or is_restartable(init) else reusable | cpus
     assignments = {**state.assignments, uid: {**state.assignments.get(uid, {}), container.name: cpus}}
-    return CpuState(state.default - cpus, assignments, uid, reusable)
+    return CpuState(state.default - cpus, assignments, uid, reusable, state.pools)
 
 
 # release
@@ -261,23 +368,30 @@ def containers_of(pods: Iterable[Pod]) -> dict[str, frozenset[str]]:
 
 
 def release(state: CpuState, active: Mapping[str, Collection[str]]) -> CpuState:
-    """The state without containers that are not active; their CPUs return to the shared pool, unless the pod still uses them.
+    """The state without containers that are not active; their CPUs return to the shared pool, unless the pod still uses them. Those of
+    a pod as a whole return with its last container.
 
     `active`: names of the containers of all active pods by UID. Call it only when all pod sources have been read.
     """
     kept: dict[str, Mapping[str, frozenset[int]]] = {}
+    pools: dict[str, frozenset[int]] = {}
     freed, changed = NO_CPUS, False
-    for uid, containers in state.assignments.items():
-        names = active.get(uid, ())
+    for uid in dict.fromkeys((*state.assignments, *state.pools)):
+        names, containers = active.get(uid, ()), state.assignments.get(uid, {})
         staying = {name: cpus for name, cpus in containers.items() if name in names}
-        if len(staying) == len(containers):
-            kept[uid] = containers
+        is_gone = uid in state.pools and not staying and uid not in active
+        if uid in state.pools and not is_gone:
+            pools[uid] = state.pools[uid]
+        if len(staying) == len(containers) and not is_gone:
+            if uid in state.assignments:
+                kept[uid] = containers
             continue
         changed = True
-        freed |= NO_CPUS.union(*containers.values()) - NO_CPUS.union(*staying.values())
+        used = NO_CPUS.union(*staying.values(), pools.get(uid, NO_CPUS))
+        freed |= NO_CPUS.union(*containers.values(), state.pools.get(uid, NO_CPUS)) - used
         if staying:
             kept[uid] = staying
-    return CpuState(state.default | freed, kept, state.reusing, state.reusable - freed) if changed else state
+    return CpuState(state.default | freed, kept, state.reusing, state.reusable - freed, pools) if changed else state
 
 
 # what follows from the state
@@ -320,12 +434,23 @@ class NoQuota(Value):
 
 
 def without_quota(state: CpuState, pod: Pod, *, gate: bool) -> NoQuota:
-    """Containers with exclusive CPUs have no quota, and neither has their pod. `gate`: DisableCPUQuotaWithExclusiveCPUs."""
+    """Containers with exclusive CPUs have no quota. Neither has their pod; one with pod-level resources only if no container shares.
+
+    `gate`: DisableCPUQuotaWithExclusiveCPUs.
+    """
     if not gate:
         return NoQuota()
-    names = (c.name for c in (*pod.spec.initContainers, *pod.spec.containers))
-    exclusive = frozenset(name for name in names if state.exclusive(pod.metadata.uid, name))
-    return NoQuota(bool(exclusive), exclusive)
+    names = [c.name for c in (*pod.spec.initContainers, *pod.spec.containers)]
+    exclusive = frozenset(
+        name for name in names if state.own(pod.metadata.uid, name) and not shares_cpus(state, pod, name)
+    )
+    is_whole = not has_pod_level_resources(pod) or len(exclusive) == len(names)
+    return NoQuota(bool(exclusive) and is_whole, exclusive)
+
+
+def shares_cpus(state: CpuState, pod: Pod, container: str) -> bool:
+    """Whether the container's CPUs are those of its pod, which other containers use too."""
+    return pod.metadata.uid in state.pools and container not in exclusive_counts(pod, pod_level=True)
 
 
 class CpuGauges(Value):

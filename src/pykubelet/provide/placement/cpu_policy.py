@@ -1,7 +1,7 @@
 """The CPU manager's static policy on one machine: its reserved CPUs and options, and which containers get exclusive CPUs. Pure.
 
-A container gets exclusive CPUs if its pod is Guaranteed and it requests a whole number of CPUs; init containers too. A pod
-with pod-level resources uses the shared pool (gate PodLevelResourceManagers, which would change that, is not implemented).
+A container gets exclusive CPUs if its pod is Guaranteed and it requests a whole number of CPUs; init containers too. Of a pod with
+pod-level resources, no container does without the gate PodLevelResourceManagers; `pod_level.py` has the rules with it.
 Source: the Kubernetes documentation "Control CPU Management Policies on the Node".
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykubelet.base.api.core import Container, Pod
-from pykubelet.base.api.quantity import is_pod_level, milli_value, value
+from pykubelet.base.api.core import Container, Pod, ResourceRequirements
+from pykubelet.base.api.quantity import milli_value, value
 from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.machine import MachineTopology
@@ -19,6 +19,7 @@ from pykubelet.config.gates import FeatureGates
 from pykubelet.provide.placement.cpu_options import CpuOptions, check_cpu_options, read_cpu_options
 from pykubelet.provide.placement.cpu_pick import NotEnough, pick_cpus
 from pykubelet.provide.placement.cpu_topology import CpuTopology, cpus_in, mask_of, topology_of
+from pykubelet.provide.placement.pod_level import has_pod_level_resources, may_be_exclusive
 from pykubelet.provide.placement.provider import ManagerStartError
 
 NONE = "none"
@@ -26,11 +27,13 @@ STATIC = "static"
 
 
 class StaticPolicy(Value):
-    """The policy `static`. `reserved`: CPUs for the system, which no container gets exclusively."""
+    """The policy `static`. `reserved`: CPUs for the system, which no container gets exclusively. `pod_level`: feature gate
+    PodLevelResourceManagers."""
 
     topology: CpuTopology
     reserved: frozenset[int]
     options: CpuOptions
+    pod_level: bool = False
 
     @property
     def allocatable(self) -> frozenset[int]:
@@ -103,37 +106,38 @@ def _static_policy(
     if unknown:
         what = f"the reserved physical CPUs from the reserved set: unknown CPU ID: {unknown[0]}"
         return ManagerStartError(f"[cpumanager] unable to build {what}")
-    return StaticPolicy(topology, reserved, options)
+    return StaticPolicy(topology, reserved, options, pod_level=gates.enabled("PodLevelResourceManagers"))
 
 
 # who gets exclusive CPUs
 
 
-def exclusive_counts(pod: Pod) -> dict[str, int]:
-    """The number of exclusive CPUs of each init and regular container that gets some, by name in the order of their start."""
-    if has_pod_level_resources(pod) or qos_class(pod) is not QOSClass.GUARANTEED:
-        return {}
-    counted = ((c.name, _whole_cpus(c)) for c in (*pod.spec.initContainers, *pod.spec.containers))
+def exclusive_counts(pod: Pod, *, pod_level: bool = False) -> dict[str, int]:
+    """The number of exclusive CPUs of each init and regular container that gets some, by name in the order of their start.
+
+    `pod_level`: as of the policy.
+    """
+    containers = (*pod.spec.initContainers, *pod.spec.containers)
+    counted = ((c.name, exclusive_count(pod, c, pod_level=pod_level)) for c in containers)
     return {name: count for name, count in counted if count}
 
 
-def exclusive_count(pod: Pod, container: Container) -> int:
+def exclusive_count(pod: Pod, container: Container, *, pod_level: bool = False) -> int:
     """The number of exclusive CPUs of one init or regular container; 0: it gets none."""
-    count = _whole_cpus(container)
-    if not count or has_pod_level_resources(pod) or qos_class(pod) is not QOSClass.GUARANTEED:
+    count = _whole_cpus(container.resources)
+    return count if count and may_be_exclusive(pod, container, pod_level=pod_level) else 0
+
+
+def pool_size(pod: Pod) -> int:
+    """The CPUs of a Guaranteed pod as a whole, if its pod-level resources are a whole number of them, else 0."""
+    if not has_pod_level_resources(pod) or qos_class(pod) is not QOSClass.GUARANTEED:
         return 0
-    return count
+    return _whole_cpus(pod.spec.resources)
 
 
-def has_pod_level_resources(pod: Pod) -> bool:
-    """Whether the spec states resources for the pod as a whole (KEP-2837)."""
-    stated = pod.spec.resources
-    return stated is not None and any(is_pod_level(name) for name in (*stated.requests, *stated.limits))
-
-
-def _whole_cpus(container: Container) -> int:
+def _whole_cpus(resources: ResourceRequirements | None) -> int:
     """The CPU request if it is a whole number, else 0."""
-    request = container.resources.requests.get("cpu") if container.resources is not None else None
+    request = resources.requests.get("cpu") if resources is not None else None
     return value(request) if value(request) * 1000 == milli_value(request) else 0
 
 

@@ -15,8 +15,9 @@ from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.machine import ResourceHints, TopologyHint
 from pykubelet.base.model.placement import DeviceResource
 from pykubelet.base.model.sizing import pod_requests
+from pykubelet.provide.placement import cpu_pool, memory_pool
 from pykubelet.provide.placement.cpu_manager import SMT_REASON, CpuManager
-from pykubelet.provide.placement.cpu_policy import exclusive_counts, pod_count
+from pykubelet.provide.placement.cpu_policy import exclusive_counts, pod_count, pool_size
 from pykubelet.provide.placement.cpu_topology import cpus_in, mask_of
 from pykubelet.provide.placement.devices.device_hints import counts_on
 from pykubelet.provide.placement.devices.device_manager import DeviceManager
@@ -26,8 +27,11 @@ from pykubelet.provide.placement.provider import AllocationError, Provider
 from pykubelet.provide.placement.subsets import subsets
 from pykubelet.provide.placement.topology_manager import merge
 from pykubelet.provide.placement.topology_options import Policy, Scope, Topology
+from pykubelet.provide.placement.topology_scopes import is_placed_whole
 
 MEMORY = "memory"
+#: Stands for the container where a pod holds something as a whole.
+WHOLE = "as a whole"
 #: Holders beyond these are only counted.
 MAX_HOLDERS = 12
 #: Of the sets of NUMA nodes on which a resource fits, as many are named.
@@ -67,24 +71,42 @@ class _Explanation:
         if scope is Scope.POD:
             hints = [provider.pod_hints(pod) for provider in providers]
             decision = merge(self.topology, hints)
+            is_whole = is_placed_whole(self.topology, pod)
+            if is_whole and (problem := _pool_problem(providers, pod)) is not None:
+                return problem
             if not decision.admit:
-                limits = {name: amount.value() for name, amount in sum_container_limits(pod.spec).items()}
-                needs = _Needs("needs", pod_count(pod, exclusive_counts(pod)), _memory_of(pod), limits)
-                return self._hints(providers, hints, needs)
+                return self._hints(providers, hints, _pod_needs(pod, is_whole=is_whole))
             hint = decision.hint
+            if is_whole:
+                return self._whole(providers, pod, hint)
         for container in (*pod.spec.initContainers, *pod.spec.containers):
             if scope is Scope.CONTAINER:
                 hints = [provider.hints(pod, container) for provider in providers]
                 decision = merge(self.topology, hints)
                 if not decision.admit:
-                    return self._hints(providers, hints, _container_needs(pod, container))
+                    return self._hints(providers, hints, self._container_needs(pod, container))
                 hint = decision.hint
             for number, provider in enumerate(providers):
                 after = provider.allocate(pod, container, hint).after
                 if isinstance(after, AllocationError):
-                    return self._shortage(provider, _container_needs(pod, container), after)
+                    return self._shortage(provider, self._container_needs(pod, container), after)
                 providers = [*providers[:number], after, *providers[number + 1 :]]
         return ""
+
+    def _whole(self, providers: Sequence[Provider], pod: Pod, hint: TopologyHint) -> str:
+        """The first provider that does not have enough for the pod as a whole."""
+        for provider in providers:
+            after = provider.allocate_pod(pod, hint).after
+            if isinstance(after, AllocationError):
+                return self._shortage(provider, _pod_needs(pod, is_whole=True), after)
+        return ""
+
+    def _container_needs(self, pod: Pod, container: Container) -> _Needs:
+        stated = container.resources
+        limits = {name: value(amount) for name, amount in sorted(stated.limits.items())} if stated is not None else {}
+        count = exclusive_counts(pod, pod_level=self.topology.pod_level).get(container.name, 0)
+        memory = value(stated.requests.get(MEMORY)) if stated is not None else 0
+        return _Needs(f"container {container.name} needs", count, memory, limits)
 
     def _hints(self, providers: Sequence[Provider], hints: Sequence[ResourceHints], needs: _Needs) -> str:
         """The first provider that fits on no nodes which the policy allows, or that they fit on different ones."""
@@ -142,7 +164,8 @@ class _Explanation:
     def _memory_holders(self, manager: MemoryManager, nodes: Collection[int]) -> str:
         """Who has how much memory of these nodes, the largest first. Blocks that lie on other nodes too count as a whole."""
         held = []
-        for uid, pod in manager.state.entries.items():
+        pools = {uid: {WHOLE: pool} for uid, pool in manager.state.pools.items()}
+        for uid, pod in {**manager.state.entries, **pools}.items():
             for name, blocks in pod.items():
                 size = sum(
                     block.size for block in blocks if block.type == MEMORY and not set(block.nodes).isdisjoint(nodes)
@@ -180,7 +203,8 @@ class _Explanation:
     def _holders(self, manager: CpuManager, cpus: frozenset[int]) -> str:
         """Who has how many of `cpus`."""
         held = []
-        for uid, pod in manager.state.assignments.items():
+        pools = {uid: {WHOLE: pool} for uid, pool in manager.state.pools.items()}
+        for uid, pod in {**manager.state.assignments, **pools}.items():
             parts = ((name, len(own & cpus)) for name, own in pod.items())
             held += [f"{self._name(uid)} {name} ({number})" for name, number in parts if number]
         reserved = len(manager.policy.reserved & cpus)
@@ -196,12 +220,24 @@ def _held_by(held: Sequence[str], system: str = "") -> str:
     return f", held by {', '.join(listed)}" if listed else ""
 
 
-def _container_needs(pod: Pod, container: Container) -> _Needs:
-    requests = container.resources.requests if container.resources is not None else {}
-    count = exclusive_counts(pod).get(container.name, 0)
-    limits = container.resources.limits if container.resources is not None else {}
-    amounts = {name: value(amount) for name, amount in sorted(limits.items())}
-    return _Needs(f"container {container.name} needs", count, value(requests.get(MEMORY)), amounts)
+def _pod_needs(pod: Pod, *, is_whole: bool) -> _Needs:
+    """What the pod needs: for itself as a whole, or for all of its containers."""
+    limits = {name: amount.value() for name, amount in sum_container_limits(pod.spec).items()}
+    count = pool_size(pod) if is_whole else pod_count(pod, exclusive_counts(pod))
+    return _Needs("needs", count, _memory_of(pod), limits)
+
+
+def _pool_problem(providers: Sequence[Provider], pod: Pod) -> str | None:
+    """Why the pod's containers cannot divide what it has as a whole."""
+    for provider in providers:
+        problem = None
+        if isinstance(provider, CpuManager) and pool_size(pod) and not provider.has_pool(pod):
+            problem = cpu_pool.pool_problem(pod)
+        if isinstance(provider, MemoryManager) and provider.serves(pod) and not provider.has_pool(pod):
+            problem = memory_pool.pool_problem(pod)
+        if problem is not None:
+            return problem
+    return None
 
 
 def _fitting(hints: Sequence[ResourceHints]) -> str:

@@ -23,13 +23,15 @@ from pykubelet.base.model.placement import (
 )
 from pykubelet.base.model.waits import Wait
 from pykubelet.provide.placement import cpu_manager
-from pykubelet.provide.placement.cpu_manager import CpuManager, CpuState, without_quota
-from pykubelet.provide.placement.cpu_policy import NONE, STATIC, exclusive_counts
+from pykubelet.provide.placement.cpu_manager import CpuManager, CpuState, shares_cpus, without_quota
+from pykubelet.provide.placement.cpu_policy import NONE, STATIC, exclusive_counts, pool_size
+from pykubelet.provide.placement.cpu_pool import shared_part
 from pykubelet.provide.placement.memory_manager import MemoryManager, MemoryPolicy
+from pykubelet.provide.placement.memory_pool import pool_sizes
 from pykubelet.provide.placement.memory_state import MemoryState
 from pykubelet.provide.placement.provider import PreferredAllocationRequest, Provider
 from pykubelet.provide.placement.topology_options import Policy, Scope, Topology
-from pykubelet.provide.placement.topology_scopes import Admitted, admit
+from pykubelet.provide.placement.topology_scopes import Admitted, admit, is_placed_whole
 
 _UNALIGNED = Topology(Policy.NONE, Scope.CONTAINER, ())
 
@@ -141,12 +143,13 @@ class Managers(Value):
     def holders(self) -> frozenset[str]:
         """The UIDs of all pods that have something."""
         devices = frozenset(self.devices.holders) if self.devices is not None else frozenset[str]()
-        return devices.union(self.cpu_state.assignments, self.memory.state.entries)
+        return devices.union(self.cpu_state.holders, self.memory.state.holders)
 
     def release(self, pod_uids: Collection[str]) -> Managers:
         """The managers after these pods are gone for good."""
-        kept = {uid: pod.keys() for uid, pod in self.cpu_state.assignments.items() if uid not in pod_uids}
-        memory = {uid: pod.keys() for uid, pod in self.memory.state.entries.items() if uid not in pod_uids}
+        cpu_state, memory_state = self.cpu_state, self.memory.state
+        kept = {uid: cpu_state.assignments.get(uid, {}).keys() for uid in cpu_state.holders if uid not in pod_uids}
+        memory = {uid: memory_state.entries.get(uid, {}).keys() for uid in memory_state.holders if uid not in pod_uids}
         cpus = self.cpus
         return replace(
             self,
@@ -163,29 +166,55 @@ class Managers(Value):
         uid = pod.metadata.uid
         if self.devices is not None and not isinstance(admit(_UNALIGNED, (self.devices,), pod), Admitted):
             return False
-        counts = exclusive_counts(pod) if self.cpus is not None else {}
-        if any(len(self.cpu_state.exclusive(uid, name)) != count for name, count in counts.items()):
+        if is_placed_whole(self.topology, pod) and (uid in self.cpu_state.pools or uid in self.memory.state.pools):
+            return self._has_pool(pod)
+        counts = exclusive_counts(pod, pod_level=self.topology.pod_level) if self.cpus is not None else {}
+        if any(len(self.cpu_state.own(uid, name)) != count for name, count in counts.items()):
             return False
-        names = [c.name for c in pod.spec.containers] if self.memory.serves(pod) else []
+        names = [c.name for c in pod.spec.containers if self.memory.serves_container(pod, c)]
         return bool(counts or names) and all(self.memory.state.blocks(uid, name) is not None for name in names)
+
+    def _has_pool(self, pod: Pod) -> bool:
+        """Whether the pod has the CPUs and the memory that it gets as a whole, of the size that it requests."""
+        cpus, memory, uid = self.cpus, self.memory, pod.metadata.uid
+        count = pool_size(pod) if cpus is not None else 0
+        sizes = pool_sizes(pod) if memory.serves(pod) else {}
+        if cpus is not None and count and (len(cpus.state.pools.get(uid, ())) != count or not cpus.has_pool(pod)):
+            return False
+        blocks = memory.state.pools.get(uid, ())
+        if sizes and ({block.type: block.size for block in blocks} != sizes or not memory.has_pool(pod)):
+            return False
+        return bool(count or sizes)
 
     # what others see
 
     def placement(self, pod: Pod, seen_at: float) -> PodPlacement:
         """What the containers of an admitted pod have."""
         uid, containers = pod.metadata.uid, {}
-        for name in (c.name for c in (*pod.spec.initContainers, *pod.spec.containers)):
+        for container in (*pod.spec.initContainers, *pod.spec.containers):
+            name, own = container.name, self.cpu_state.own(uid, container.name)
             found = ContainerPlacement(
-                cpus=self.cpu_state.exclusive(uid, name),
+                cpus=own,
+                shares_cpus=bool(own) and shares_cpus(self.cpu_state, pod, name),
                 mems=self.memory.cpuset_mems(uid, name),
-                memory=self.memory.blocks(uid, name),
+                memory=self.memory.own_blocks(pod, container),
                 devices=self.devices.assigned(uid, name) if self.devices is not None else (),
                 options=self.devices.options(uid, name) if self.devices is not None else Devices(),
             )
             if found != ContainerPlacement():
                 containers[name] = found
-        without = without_quota(self.cpu_state, pod, gate=self.no_quota_gate).containers
-        return PodPlacement(containers, seen_at, no_quota=without)
+        without = without_quota(self.cpu_state, pod, gate=self.no_quota_gate)
+        pool = self.cpu_state.pools.get(uid, NO_CPUS)
+        return PodPlacement(
+            containers,
+            seen_at,
+            no_quota=without.containers,
+            no_pod_quota=without.pod,
+            cpus=pool,
+            shared_cpus=shared_part(pod, pool, self.cpu_state.assignments.get(uid, {})),
+            memory=self.memory.state.pools.get(uid, ()),
+            shared_memory=self.memory.shared_blocks(pod),
+        )
 
     def publish(
         self, pods: Mapping[PodUID, PodPlacement], waits: Mapping[PodUID, Wait], *, places_all: bool = False

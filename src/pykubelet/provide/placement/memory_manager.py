@@ -4,8 +4,10 @@ Policy `None` does nothing. With `Static`, a container gets a block of each memo
 Memory of init containers that run to completion is reused by later containers of the pod on the same nodes; their blocks
 shrink by what is reused, so that the blocks of a pod sum up to what is booked for it.
 
-Each operation returns the manager after it; the caller writes the state file when `state` has changed. Not here: pod-level
-resources. Pods that have them get nothing, as in the reference with the gate PodLevelResourceManagers off (its default).
+A pod with pod-level resources gets nothing without the gate PodLevelResourceManagers. With it, it may get a pool of memory, which is
+booked as a whole, and of which the entries of its containers are parts (`memory_pool.py`).
+
+Each operation returns the manager after it; the caller writes the state file when `state` has changed.
 Source: KEP-1769 (Memory Manager), the Kubernetes documentation "Utilizing the NUMA-aware Memory Manager".
 """
 
@@ -15,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from pykubelet.base.api.core import Container, Pod
-from pykubelet.base.api.quantity import NANO, Amount, is_pod_level, parse
+from pykubelet.base.api.quantity import Amount
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.machine import NumaNode, ResourceHints, TopologyHint
 from pykubelet.base.model.placement import MemoryBlock
@@ -31,13 +33,26 @@ from pykubelet.provide.placement.memory_hints import (
     has_free,
     memory_hints,
 )
-from pykubelet.provide.placement.memory_reserved import (
-    ReservedMemory,
-    is_memory_type,
-    read_reserved_memory,
-    unused_machine,
+from pykubelet.provide.placement.memory_pool import (
+    divide_pool,
+    own_sizes,
+    pool_problem,
+    pool_sizes,
+    shared_sizes,
+    sizes_of,
+    surplus,
 )
-from pykubelet.provide.placement.memory_state import Entries, MemoryState, MemoryTable, NodeMemory, decode
+from pykubelet.provide.placement.memory_reserved import ReservedMemory, read_reserved_memory, unused_machine
+from pykubelet.provide.placement.memory_state import MemoryState, MemoryTable, NodeMemory, decode
+from pykubelet.provide.placement.pod_level import (
+    EMPTY_POOL,
+    count_error,
+    count_in_pool,
+    count_on_node,
+    has_pod_level_resources,
+    may_be_exclusive,
+    staying,
+)
 from pykubelet.provide.placement.provider import Allocation, AllocationError, ManagerStartError, MetricIncrement
 
 REQUESTS = "kubelet_memory_manager_pinning_requests_total"
@@ -57,7 +72,8 @@ class MemoryManager(Value):
     """The policy with its state.
 
     `allocatable`: for each node and type, what containers could have at most; fixed at the start. `reusable_pod`: the pod whose
-    init containers left `reusable`; it is the last one that memory was allocated for.
+    init containers left `reusable`; it is the last one that memory was allocated for. `pod_level`: feature gate
+    PodLevelResourceManagers.
     """
 
     policy: MemoryPolicy
@@ -65,17 +81,20 @@ class MemoryManager(Value):
     allocatable: tuple[MemoryBlock, ...] = ()
     reusable_pod: str = ""
     reusable: Reusable = field(default_factory=dict)
+    pod_level: bool = False
 
     def hints(self, pod: Pod, container: Container) -> ResourceHints:
         """The nodes on which the container's memory fits, or those that it has. Empty: no preference, or no capacity."""
-        sizes = _container_sizes(container) if self.serves(pod) else None
+        sizes = sizes_of(container.resources) if self.serves_container(pod, container) else None
         if sizes is None:
             return {}
         blocks = self.state.blocks(pod.metadata.uid, container.name)
         return self._hints(pod, sizes) if blocks is None else _hints_again(blocks, sizes)
 
     def pod_hints(self, pod: Pod) -> ResourceHints:
-        """The nodes on which the memory of all the pod's containers fits, or those that they have."""
+        """The nodes on which the memory of all the pod's containers fits, or those that they have; or the same of its pool."""
+        if self.pod_level and has_pod_level_resources(pod):
+            return self._pool_hints(pod)
         sizes = _pod_sizes(pod) if self.serves(pod) else None
         if not sizes:
             return {}
@@ -86,27 +105,104 @@ class MemoryManager(Value):
 
     def allocate(self, pod: Pod, container: Container, hint: TopologyHint) -> Allocation[MemoryManager]:
         """Books the container's memory on the hint's nodes. If they have too little, nodes are added."""
-        if not self.serves(pod):
+        if not self.serves_container(pod, container) or pod.metadata.uid in self.state.pools:
             return Allocation(self)
         blocks = self.state.blocks(pod.metadata.uid, container.name)
         if blocks is not None:
             return Allocation(self._with_reusable(pod, container, blocks), (MetricIncrement(REQUESTS),))
         after = self._book(pod, container, hint)
         if isinstance(after, str):
-            return Allocation(AllocationError(_PREFIX + after), (MetricIncrement(REQUESTS), MetricIncrement(ERRORS)))
-        return Allocation(after, (MetricIncrement(REQUESTS),))
+            failed = (count_error("memory", "node"),) if self.pod_level else ()
+            counted = (MetricIncrement(REQUESTS), MetricIncrement(ERRORS), *failed)
+            return Allocation(AllocationError(_PREFIX + after), counted)
+        types = len(after.blocks(pod.metadata.uid, container.name))
+        more = count_on_node("memory", allocations=types) if self.pod_level else ()
+        return Allocation(after, (MetricIncrement(REQUESTS), *more))
+
+    def _pool_hints(self, pod: Pod) -> ResourceHints:
+        sizes, uid = pool_sizes(pod) if self.serves(pod) else {}, pod.metadata.uid
+        if not sizes:
+            return {}
+        pool = self.state.pools.get(uid)
+        if pool is not None:
+            return _hints_again(pool, sizes)
+        if pool_problem(pod) is not None:
+            return dict.fromkeys(sizes, ())
+        return self._without(uid)._hints(pod, sizes)
+
+    def allocate_pod(self, pod: Pod, hint: TopologyHint) -> Allocation[MemoryManager]:
+        """Books the pod's pool on the hint's nodes, or on more, and gives its containers their parts.
+
+        A pod that has all of this keeps it, whatever is free; one that has some of it gets the rest.
+        """
+        sizes = pool_sizes(pod) if self.pod_level and self.serves(pod) else {}
+        if not sizes or self.has_pool(pod):
+            return Allocation(self)
+        uid, pool, manager = pod.metadata.uid, self.state.pools.get(pod.metadata.uid), self
+        counted: tuple[MetricIncrement, ...] = ()
+        if pool is None:
+            booked = self._without(uid)._pool_booked(pod, sizes, hint)
+            if isinstance(booked, AllocationError):
+                failed = (MetricIncrement(REQUESTS), MetricIncrement(ERRORS), count_error("memory", "pod"))
+                return Allocation(booked, failed)
+            manager, pool = booked, booked.state.pools[uid]
+            counted = _counts_of(pod)
+        divided = divide_pool(pod, pool[0].nodes)
+        state = replace(manager.state, entries={**manager.state.entries, uid: divided})
+        return Allocation(replace(manager, state=state), counted)
+
+    def has_pool(self, pod: Pod) -> bool:
+        """Whether the pod has its pool, and each container that runs for as long as the pod a part of it."""
+        uid = pod.metadata.uid
+        return bool(self.state.pools.get(uid)) and all(
+            self.state.blocks(uid, container.name) is not None for container in staying(pod)
+        )
+
+    def _without(self, uid: str) -> MemoryManager:
+        """The manager as if the pod's containers had nothing, which its pool then contains."""
+        manager = self
+        for name in self.state.entries.get(uid, {}):
+            manager = manager.release(uid, name)
+        return manager
+
+    def _pool_booked(self, pod: Pod, sizes: Sizes, hint: TopologyHint) -> MemoryManager | AllocationError:
+        if (problem := pool_problem(pod)) is not None:
+            return AllocationError(problem, EMPTY_POOL)
+        if (name := surplus(pod)) is not None:
+            return AllocationError(f"{_PREFIX}containers request more {name} than their pod")
+        chosen = self._choose(pod, sizes, hint)
+        if isinstance(chosen, str):
+            return AllocationError(_PREFIX + chosen)
+        pool = tuple(MemoryBlock(tuple(sorted(chosen)), name, size) for name, size in sizes.items())
+        machine = self.state.machine
+        for block in pool:
+            machine = _booked(machine, block)
+        state = replace(self.state, machine=machine, pools={**self.state.pools, pod.metadata.uid: pool})
+        return replace(self, state=state)
 
     def release(self, pod_uid: str, container: str) -> MemoryManager:
-        """The container is gone for good: its memory is free again."""
+        """The container is gone for good: its memory is free again. That of a pod as a whole is with its last container."""
         blocks = self.state.blocks(pod_uid, container)
         if blocks is None:
             return self
+        if pod_uid in self.state.pools:
+            state = self.state.without(pod_uid, container)
+            after = replace(self, state=state)
+            return after if pod_uid in state.entries else after._without_pool(pod_uid)
         machine = self.state.machine
         for block in blocks:
             machine = _unbooked(machine, block)
         after = replace(self, state=replace(self.state.without(pod_uid, container), machine=machine))
         # A static pod can come back with its UID. (The reference would book too little for it.)
         return replace(after, reusable_pod="", reusable={}) if pod_uid not in after.state.entries else after
+
+    def _without_pool(self, pod_uid: str) -> MemoryManager:
+        """The manager after the memory of a pod as a whole is free again."""
+        machine = self.state.machine
+        for block in self.state.pools[pod_uid]:
+            machine = _unbooked(machine, block)
+        pools = {uid: pool for uid, pool in self.state.pools.items() if uid != pod_uid}
+        return replace(self, state=replace(self.state, machine=machine, pools=pools))
 
     def release_completed(self, pod: Pod, container: str) -> MemoryManager:
         """A container of the pod was created: the init containers before it, but for sidecars, have run to completion."""
@@ -125,20 +221,42 @@ class MemoryManager(Value):
             for name in containers:
                 if name not in active.get(pod_uid, ()):
                     manager = manager.release(pod_uid, name)
+        for pod_uid in manager.state.pools:
+            if pod_uid not in active and pod_uid not in manager.state.entries:
+                manager = manager._without_pool(pod_uid)
         return manager
 
     def blocks(self, pod_uid: str, container: str) -> tuple[MemoryBlock, ...]:
         """The container's memory, as the PodResources API lists it."""
         return self.state.blocks(pod_uid, container) or ()
 
+    def own_blocks(self, pod: Pod, container: Container) -> tuple[MemoryBlock, ...]:
+        """The container's memory that no other container has. Of a pod with a pool, containers that complete have none: what they use is
+        also that of later ones."""
+        uid = pod.metadata.uid
+        if uid in self.state.pools and (container not in staying(pod) or not own_sizes(container)):
+            return ()
+        return self.blocks(uid, container.name)
+
+    def shared_blocks(self, pod: Pod) -> tuple[MemoryBlock, ...]:
+        """What is left of the pod's pool for the containers that share it."""
+        pool = self.state.pools.get(pod.metadata.uid, ())
+        left = shared_sizes(pod) if pool else {}
+        return tuple(replace(block, size=left[block.type]) for block in pool if left.get(block.type, 0) > 0)
+
     def cpuset_mems(self, pod_uid: str, container: str) -> str:
         """The value of the CRI's `cpuset_mems`: node ids separated by commas; empty if the container is not restricted."""
-        nodes = {node for block in self.blocks(pod_uid, container) for node in block.nodes}
-        return ",".join(map(str, sorted(nodes)))
+        blocks = self.blocks(pod_uid, container) or self.state.pools.get(pod_uid, ())
+        return ",".join(map(str, sorted({node for block in blocks for node in block.nodes})))
 
     def serves(self, pod: Pod) -> bool:
-        """Whether the pod gets memory of its own: it is Guaranteed and has no pod-level resources."""
-        return self.policy is MemoryPolicy.STATIC and qos_class(pod) is QOSClass.GUARANTEED and not _has_pod_level(pod)
+        """Whether the pod gets memory of its own: it is Guaranteed, and has no pod-level resources or the gate is on."""
+        is_guaranteed = self.policy is MemoryPolicy.STATIC and qos_class(pod) is QOSClass.GUARANTEED
+        return is_guaranteed and (self.pod_level or not has_pod_level_resources(pod))
+
+    def serves_container(self, pod: Pod, container: Container) -> bool:
+        """Whether the container gets memory of its own."""
+        return self.policy is MemoryPolicy.STATIC and may_be_exclusive(pod, container, pod_level=self.pod_level)
 
     def _reusable(self, pod: Pod) -> Reusable:
         return self.reusable if self.reusable_pod == pod.metadata.uid else {}
@@ -148,7 +266,7 @@ class MemoryManager(Value):
         return dict.fromkeys(sizes, hints) if hints else {}
 
     def _book(self, pod: Pod, container: Container, hint: TopologyHint) -> MemoryManager | str:
-        sizes = _container_sizes(container)
+        sizes = sizes_of(container.resources)
         if sizes is None:
             return "failed to represent quantity as int64"
         chosen = self._choose(pod, sizes, hint)
@@ -207,11 +325,13 @@ def start_memory_manager(
     reservation: Mapping[str, Amount],
     reserved_memory: Sequence[MemoryReservation],
     file: tuple[str, str | None],
+    *,
+    pod_level: bool = False,
 ) -> MemoryManager | ManagerStartError:
     """The manager of the configuration's policy on this machine.
 
     `reservation`: what Node Allocatable keeps back, by resource. `file`: the path of the state file, which errors name, and its
-    text; None if there is no file.
+    text; None if there is no file. `pod_level`: feature gate PodLevelResourceManagers.
     """
     if policy == "BestEffort":
         return ManagerStartError('policy "BestEffort" is not available for platform "linux"')
@@ -237,9 +357,12 @@ def start_memory_manager(
     if not state.machine and not state.entries:
         state = MemoryState(unused)
     problem = _state_problem(state, unused)
+    if problem is not None and state.pools.keys() - state.entries.keys():
+        state = _without_unbooked_pools(state)
+        problem = _state_problem(state, unused)
     if problem is not None:
         return ManagerStartError(_PREFIX + problem)
-    return MemoryManager(MemoryPolicy.STATIC, state, tuple(_allocatable(state.machine)))
+    return MemoryManager(MemoryPolicy.STATIC, state, tuple(_allocatable(state.machine)), pod_level=pod_level)
 
 
 def _allocatable(machine: Mapping[int, NodeMemory]) -> Iterator[MemoryBlock]:
@@ -252,20 +375,12 @@ def _allocatable(machine: Mapping[int, NodeMemory]) -> Iterator[MemoryBlock]:
 # Requests
 
 
-def _has_pod_level(pod: Pod) -> bool:
-    stated = pod.spec.resources
-    return stated is not None and any(map(is_pod_level, (*stated.requests, *stated.limits)))
-
-
-def _container_sizes(container: Container) -> Sizes | None:
-    """Bytes by memory type, sorted by type; None if an amount is not a number of bytes."""
-    requests = container.resources.requests if container.resources else {}
-    amounts = {name: parse(requests[name]).nano for name in sorted(requests) if is_memory_type(name)}
-    return (
-        None
-        if any(nano % NANO for nano in amounts.values())
-        else {name: nano // NANO for name, nano in amounts.items()}
-    )
+def _counts_of(pod: Pod) -> tuple[MetricIncrement, ...]:
+    """What is counted of a new pool: as the reference, a request for the pod, and one for each container but regular ones that share."""
+    names = [c.name for c in (*pod.spec.initContainers, *pod.spec.containers) if own_sizes(c)]
+    requests = 1 + len(pod.spec.initContainers) + sum(1 for c in pod.spec.containers if c.name in names)
+    total = len(pod.spec.initContainers) + len(pod.spec.containers)
+    return (*([MetricIncrement(REQUESTS)] * requests), *count_in_pool("memory", len(names), total - len(names)))
 
 
 def _pod_sizes(pod: Pod) -> Sizes | None:
@@ -274,7 +389,7 @@ def _pod_sizes(pod: Pod) -> Sizes | None:
     starting: dict[str, int] = {}
     running: dict[str, int] = {}
     for container in pod.spec.initContainers:
-        sizes = _container_sizes(container)
+        sizes = sizes_of(container.resources)
         if sizes is None:
             return None
         for name, size in sizes.items():
@@ -283,7 +398,7 @@ def _pod_sizes(pod: Pod) -> Sizes | None:
             else:
                 starting[name] = max(starting.get(name, 0), sidecars.get(name, 0) + size)
     for container in pod.spec.containers:
-        sizes = _container_sizes(container)
+        sizes = sizes_of(container.resources)
         if sizes is None:
             return None
         for name, size in sizes.items():
@@ -372,7 +487,7 @@ def _state_problem(state: MemoryState, unused: Mapping[int, NodeMemory]) -> str 
     """Why the state cannot be that of this machine: the entries' memory must add up to the nodes' memory."""
     if not state.machine:
         return "machine state can not be empty when it has memory assignments"
-    expected = _rebooked(unused, state.entries)
+    expected = _rebooked(unused, state)
     if isinstance(expected, str):
         return expected
     if expected.keys() == state.machine.keys() and all(_is_same(n, state.machine, expected) for n in expected):
@@ -380,9 +495,16 @@ def _state_problem(state: MemoryState, unused: Mapping[int, NodeMemory]) -> str 
     return "the expected machine state is different from the real one"
 
 
-def _rebooked(unused: Mapping[int, NodeMemory], entries: Entries) -> Mapping[int, NodeMemory] | str:
+def _without_unbooked_pools(state: MemoryState) -> MemoryState:
+    """The state without pools of which no container has a part. (The reference writes an allocation and a release in several steps,
+    between which it may end.)"""
+    return replace(state, pools={uid: pool for uid, pool in state.pools.items() if uid in state.entries})
+
+
+def _rebooked(unused: Mapping[int, NodeMemory], state: MemoryState) -> Mapping[int, NodeMemory] | str:
     machine = unused
-    for pod, containers in entries.items():
+    wholes = {uid: {"": pool} for uid, pool in state.pools.items()}
+    for pod, containers in {**state.entries, **wholes}.items():
         for name, blocks in containers.items():
             for block in blocks:
                 owner = f"(pod: {pod}, container: {name}) the memory assignment uses"

@@ -1,14 +1,15 @@
 """The Memory Manager's state, and its file `memory_manager_state`. Pure.
 
-The format is the reference's, so that either can take over the other's file. Files of the gate PodLevelResourceManagers have
-other checksums and are refused, as by the reference without that gate.
+The format is the reference's, so that either can take over the other's file. It has three: the second has also the memory of pods as
+a whole (gate PodLevelResourceManagers of 1.36), the third, of 1.37, is the first with all of the state as `data`. The reference ignores
+or refuses entries of pods without the gate; here they stay until their pods have ended.
 Source: KEP-1769 (Memory Manager), "State file".
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pykubelet.base.kit.values import Value, field, replace
@@ -17,12 +18,14 @@ from pykubelet.provide.placement.checkpoint import (
     CORRUPT,
     PolicyDiffers,
     StateFileError,
+    add_data,
     as_list,
     as_number,
     as_object,
     as_text,
     checksum,
     member,
+    read_data,
     read_json,
     write_json,
 )
@@ -30,6 +33,7 @@ from pykubelet.provide.placement.checkpoint import (
 FILE_NAME = "memory_manager_state"
 
 _STRUCT = "MemoryManagerCheckpoint"
+_BLOCKS = "memoryBlocks"
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _TABLE = (
     ("total", "TotalMemSize"),
@@ -63,10 +67,17 @@ Entries = Mapping[str, Mapping[str, tuple[MemoryBlock, ...]]]
 
 
 class MemoryState(Value):
-    """What is on the nodes, by id, and who has it."""
+    """What is on the nodes, by id, and who has it. `pools`: the memory of pods as a whole by UID; the entries of their containers are
+    parts of it."""
 
     machine: Mapping[int, NodeMemory] = field(default_factory=dict)
     entries: Entries = field(default_factory=dict)
+    pools: Mapping[str, tuple[MemoryBlock, ...]] = field(default_factory=dict)
+
+    @property
+    def holders(self) -> frozenset[str]:
+        """The UIDs of the pods that have memory."""
+        return frozenset(self.entries).union(self.pools)
 
     def blocks(self, pod: str, container: str) -> tuple[MemoryBlock, ...] | None:
         """The container's blocks; None if it has no entry."""
@@ -83,8 +94,8 @@ class MemoryState(Value):
         return replace(self, entries={**others, pod: left} if left else others)
 
 
-def encode(policy: str, state: MemoryState) -> str:
-    """The file's text."""
+def encode(policy: str, state: MemoryState, *, has_data: bool = False) -> str:
+    """The file's text. `has_data`: in the format of 1.37."""
     machine = {
         str(number): {
             "numberOfAssignments": node.assignments,
@@ -100,26 +111,33 @@ def encode(policy: str, state: MemoryState) -> str:
         for number, node in sorted(state.machine.items(), key=lambda item: str(item[0]))
     }
     entries = {
-        pod: {
-            name: [{"numaAffinity": list(block.nodes), "type": block.type, "size": block.size} for block in blocks]
-            for name, blocks in sorted(containers.items())
-        }
+        pod: {name: _written(blocks) for name, blocks in sorted(containers.items())}
         for pod, containers in sorted(state.entries.items())
     }
+    pods = {pod: {_BLOCKS: _written(blocks)} for pod, blocks in sorted(state.pools.items())}
     document: dict[str, Any] = {"policyName": policy, "machineState": machine}
-    value = checksum(_dump({**document, "entries": entries}, _STRUCT))
-    if entries:
-        document["entries"] = entries
-    return write_json({**document, "checksum": value})
+    listed = {**document, "entries": entries} if entries else document
+    whole = {**listed, "podEntries": pods} if pods else listed
+    full = {**document, "entries": entries, "podEntries": pods}
+    plain = {**listed, "checksum": checksum(_dump(full, _STRUCT))}
+    if has_data:
+        return write_json(add_data(plain, whole))
+    return write_json({**whole, "checksum": checksum(_dump(full, _STRUCT, has_pods=True))} if pods else plain)
+
+
+def _written(blocks: Iterable[MemoryBlock]) -> list[dict[str, Any]]:
+    return [{"numaAffinity": list(block.nodes), "type": block.type, "size": block.size} for block in blocks]
 
 
 def decode(text: str, policy: str) -> MemoryState:
     """The state in a file's text. Raises CheckpointError: no such file, a wrong checksum, or another policy."""
     given = read_json(text)
-    document = _normalize(given)
-    found = as_number(member(given, "checksum"), "checksum")
-    # Files of old versions have the checksum 0. Some versions took it over a struct with the version in its name.
-    if found and found not in (checksum(_dump(document, _STRUCT)), checksum(_dump(document, f"{_STRUCT}V1"))):
+    data = read_data(given, "v3")
+    document = _normalize(given if data is None else data)
+    found = 0 if data is not None else as_number(member(given, "checksum"), "checksum")
+    has_pods = data is not None or found in _checksums(document, "V2", has_pods=True)
+    # Files of old versions have the checksum 0.
+    if found and not has_pods and found not in _checksums(document, "V1", has_pods=False):
         raise StateFileError(CORRUPT)
     if document["policyName"] != policy:
         text = f'configured policy "{policy}" differs from state checkpoint policy "{document["policyName"]}"'
@@ -129,7 +147,15 @@ def decode(text: str, policy: str) -> MemoryState:
         pod: {name: tuple(map(_read_block, blocks or ())) for name, blocks in (containers or {}).items()}
         for pod, containers in (document["entries"] or {}).items()
     }
-    return MemoryState(machine, entries)
+    pods = (document["podEntries"] or {}) if has_pods else {}
+    return MemoryState(
+        machine, entries, {pod: tuple(map(_read_block, has[_BLOCKS] or ())) for pod, has in pods.items()}
+    )
+
+
+def _checksums(document: Mapping[str, Any], version: str, *, has_pods: bool) -> list[int]:
+    """The checksums that the document may have: some kubelets took it over a struct with the version in its name."""
+    return [checksum(_dump(document, struct, has_pods=has_pods)) for struct in (_STRUCT, _STRUCT + version)]
 
 
 def _read_node(node: Mapping[str, Any]) -> NodeMemory:
@@ -159,6 +185,7 @@ def _normalize(given: Mapping[str, Any]) -> dict[str, Any]:
     names = {key.lower() for key in given}
     machine = member(given, "machineState") if "machinestate" in names else {}
     entries = member(given, "entries") if "entries" in names else {}
+    pods = member(given, "podEntries") if "podentries" in names else {}
     nodes = _map_of(machine, "machineState", _node)
     for number in nodes or ():
         if not _NUMBER.fullmatch(number):
@@ -167,6 +194,7 @@ def _normalize(given: Mapping[str, Any]) -> dict[str, Any]:
         "policyName": as_text(member(given, "policyName"), "policyName"),
         "machineState": None if nodes is None else {str(int(number)): node for number, node in nodes.items()},
         "entries": _map_of(entries, "entries", lambda pod, name: _map_of(pod, name, _blocks)),
+        "podEntries": _map_of(pods, "podEntries", _pod),
     }
 
 
@@ -182,6 +210,10 @@ def _node(value: Any, name: str) -> dict[str, Any]:
 def _table(value: Any, name: str) -> dict[str, int]:
     given = as_object(value, name)
     return {key: as_number(member(given, key), f"{name}.{key}") for key, _ in _TABLE}
+
+
+def _pod(value: Any, name: str) -> dict[str, Any]:
+    return {_BLOCKS: _blocks(member(as_object({} if value is None else value, name), _BLOCKS), name)}
 
 
 def _blocks(value: Any, name: str) -> list[Any] | None:
@@ -204,15 +236,16 @@ def _integer(value: Any, name: str) -> int:
 # The dump under the checksum
 
 
-def _dump(document: Mapping[str, Any], struct: str) -> str:
+def _dump(document: Mapping[str, Any], struct: str, *, has_pods: bool = False) -> str:
     machine = document["machineState"]
     if machine is not None:
         machine = {number: machine[number] for number in sorted(machine, key=int)}
     entries = _dump_map(document["entries"], lambda pod: _dump_map(pod, lambda blocks: _dump_list(blocks, _dump_block)))
+    pods = f" PodEntries:(state.PodMemoryAssignments){_dump_map(document['podEntries'], _dump_pod)}" if has_pods else ""
     return (
         f"(*state.{struct}){{PolicyName:(string){document['policyName']}"
         f" MachineState:(state.NUMANodeMap){_dump_map(machine, _dump_node, ordered=True)}"
-        f" Entries:(state.ContainerMemoryAssignments){entries} Checksum:(checksum.Checksum)0}}"
+        f" Entries:(state.ContainerMemoryAssignments){entries}{pods} Checksum:(checksum.Checksum)0}}"
     )
 
 
@@ -237,6 +270,10 @@ def _dump_node(node: Mapping[str, Any]) -> str:
 
 def _dump_table(table: Mapping[str, int]) -> str:
     return f"<*>{{{' '.join(f'{name}:(uint64){table[key]}' for key, name in _TABLE)}}}"
+
+
+def _dump_pod(pod: Mapping[str, Any]) -> str:
+    return f"{{MemoryBlocks:([]state.Block){_dump_list(pod[_BLOCKS], _dump_block)}}}"
 
 
 def _dump_block(block: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykubelet.base.kit.metrics import Counter, Gauge, Histogram
-from pykubelet.provide.placement import cpu_manager, memory_manager, topology_scopes
+from pykubelet.provide.placement import cpu_manager, memory_manager, pod_level, topology_scopes
 from pykubelet.provide.placement.managers import Managers
 from pykubelet.provide.placement.provider import MetricIncrement
 
@@ -30,6 +30,21 @@ _COUNTERS = {
             cpu_manager.ALIGNED_FAILURE,
             "Cumulative number of failures to allocate aligned compute resources to containers by alignment type.",
             _BOUNDARY,
+        ),
+        Counter(
+            pod_level.ALLOCATIONS,
+            "Number of exclusive resource allocations performed by a resource manager.",
+            ("resource_name", "source"),
+        ),
+        Counter(
+            pod_level.ALLOCATION_ERRORS,
+            "Number of errors encountered during exclusive resource allocation.",
+            ("resource_name", "source"),
+        ),
+        Counter(
+            pod_level.ASSIGNMENTS,
+            "Number of containers with a specific type of resource assignment.",
+            ("resource_name", "assignment_type"),
         ),
     )
 }

@@ -80,3 +80,6 @@ class Provider(Protocol):
 
     def allocate(self, pod: Pod, container: Container, hint: TopologyHint) -> Allocation[Self]:
         """Allocate the container's resources, if they are not allocated yet. `hint`: the merged hint."""
+
+    def allocate_pod(self, pod: Pod, hint: TopologyHint) -> Allocation[Self]:
+        """Allocate the resources of a pod as a whole (gate PodLevelResourceManagers), if they are not allocated yet."""

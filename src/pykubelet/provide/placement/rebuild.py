@@ -17,9 +17,10 @@ from pykubelet.base.model.machine import TopologyHint
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.placement import NO_CPUS
 from pykubelet.provide.placement.cpu_manager import CpuState
-from pykubelet.provide.placement.cpu_policy import exclusive_counts
+from pykubelet.provide.placement.cpu_policy import exclusive_counts, pool_size
 from pykubelet.provide.placement.managers import Managers
 from pykubelet.provide.placement.provider import AllocationError
+from pykubelet.provide.placement.topology_scopes import is_placed_whole
 
 
 class _Found(Value):
@@ -46,7 +47,8 @@ def rebuilt(managers: Managers, observed: Observed) -> Managers:
         if any(other.cpus & container.cpus for other in found if other.uid != container.uid):
             continue
         pod = {**state.assignments.get(container.uid, {}), container.name: container.cpus}
-        state = CpuState(state.default - container.cpus, {**state.assignments, container.uid: pod})
+        assignments = {**state.assignments, container.uid: pod}
+        state = CpuState(state.default - container.cpus, assignments, pools=state.pools)
     return replace(managers, cpus=replace(cpus, state=state))
 
 
@@ -72,12 +74,14 @@ def as_running(managers: Managers, pod: Pod, view: PodView | None) -> Managers:
     if not managers.is_memory_new or view is None:
         return managers
     memory = managers.memory
+    is_whole = is_placed_whole(managers.topology, pod)
     for container in (*pod.spec.initContainers, *pod.spec.containers):
         newest = view.newest(container.name)
         resources = newest.resources if newest is not None and newest.is_running else None
         nodes = _parsed(resources.cpuset_mems) if resources is not None else NO_CPUS
         if nodes and nodes <= memory.state.machine.keys():
-            after = memory.allocate(pod, container, TopologyHint(nodes, False)).after
+            hint = TopologyHint(nodes, False)
+            after = (memory.allocate_pod(pod, hint) if is_whole else memory.allocate(pod, container, hint)).after
             memory = memory if isinstance(after, AllocationError) else after
     return replace(managers, memory=memory)
 
@@ -87,12 +91,15 @@ def _without_wrong_cpus(managers: Managers, pod: Pod) -> Managers:
     cpus, uid = managers.cpus, pod.metadata.uid
     if not managers.is_new or cpus is None or uid not in cpus.state.assignments:
         return managers
-    counts = exclusive_counts(pod)
+    counts = exclusive_counts(pod, pod_level=cpus.policy.pod_level)
     assigned = cpus.state.assignments[uid]
+    if is_placed_whole(managers.topology, pod) and len(NO_CPUS.union(*assigned.values())) == pool_size(pod):
+        return managers
     right = {name: own for name, own in assigned.items() if len(own) == counts.get(name, 0)}
     if len(right) == len(assigned):
         return managers
     freed = NO_CPUS.union(*assigned.values()) - NO_CPUS.union(*right.values())
     others = {other: pod for other, pod in cpus.state.assignments.items() if other != uid}
-    state = CpuState(cpus.state.default | freed, {**others, uid: right} if right else others)
+    assignments = {**others, uid: right} if right else others
+    state = CpuState(cpus.state.default | freed, assignments, pools=cpus.state.pools)
     return replace(managers, cpus=replace(cpus, state=state))

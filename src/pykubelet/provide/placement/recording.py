@@ -10,7 +10,7 @@ part of their specification.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -39,6 +39,9 @@ KIND = "placement"
 KEPT_STEPS = 256
 #: The most devices of plugins in all kept steps; above, older steps are dropped. A node with more devices records nothing.
 KEPT_DEVICES = 20_000
+
+#: The name of what a pod has as a whole, which is no container's.
+POOL = "whole pod"
 
 Document = dict[str, Any]
 
@@ -217,15 +220,22 @@ def step_result(after: Managers, pod: core.Pod | None, outcome: Value | None) ->
     elif isinstance(outcome, PreferredAllocationRequest):
         result |= {"asks": f"{outcome.resource} for {outcome.container}", "choices": sorted(outcome.available)}
     elif pod is not None:
+        decided = after.placement(pod, 0.0)
+        if decided.cpus or decided.memory:
+            result[POOL] = {"cpus": format_cpuset(decided.cpus), "memory": _blocks(decided.memory), "devices": {}}
         result |= {
             name: {
                 "cpus": format_cpuset(has.cpus),
-                "memory": [[list(block.nodes), block.type, block.size] for block in has.memory],
+                "memory": _blocks(has.memory),
                 "devices": {assigned.resource: sorted(assigned.ids) for assigned in has.devices},
             }
-            for name, has in after.placement(pod, 0.0).containers.items()
+            for name, has in decided.containers.items()
         }
     return result
+
+
+def _blocks(blocks: Iterable[MemoryBlock]) -> list[Any]:
+    return [[list(block.nodes), block.type, block.size] for block in blocks]
 
 
 def as_document(value: object) -> Document:

@@ -118,10 +118,11 @@ def _memory_manager(
         for name, amount in listed.items():
             kept[name] = kept[name] + amount if name in kept else amount
     given = (config.memoryManagerPolicy, machine.nodes, kept, config.reservedMemory)
-    empty = start_memory_manager(*given, (texts.memory_path, None))
+    pod_level = settings.enabled("PodLevelResourceManagers")
+    empty = start_memory_manager(*given, (texts.memory_path, None), pod_level=pod_level)
     if isinstance(empty, ManagerStartError) or texts.memory is None:
         return empty
-    started = start_memory_manager(*given, (texts.memory_path, texts.memory))
+    started = start_memory_manager(*given, (texts.memory_path, texts.memory), pod_level=pod_level)
     if not isinstance(started, ManagerStartError):
         return started
     how = f'please drain this node and delete the memory manager checkpoint file "{texts.memory_path}" before restarting Kubelet'

@@ -20,12 +20,13 @@ DEADLINE_S = 5.0
 
 
 class StateFiles:
-    """The two files. `save` writes only what has changed since the last time."""
+    """The two files. `save` writes only what has changed since the last time. `has_data`: in the format of 1.37."""
 
-    def __init__(self, root_dir: str, flight: SingleFlight) -> None:
+    def __init__(self, root_dir: str, flight: SingleFlight, *, has_data: bool = False) -> None:
         self.cpu_path = f"{root_dir}/{cpu_state.FILE_NAME}"
         self.memory_path = f"{root_dir}/{memory_state.FILE_NAME}"
         self._flight = flight
+        self._has_data = has_data
         self._written: dict[str, str | None] = {}
 
     def read(self) -> tuple[str | None, str | None]:
@@ -63,8 +64,9 @@ class StateFiles:
 
     def _unsaved(self, managers: Managers) -> dict[str, str]:
         """The new texts of the files that have another one, by path."""
+        memory, has_data = managers.memory, self._has_data
         texts = {
-            self.cpu_path: cpu_state.encode(managers.cpu_policy, managers.cpu_state),
-            self.memory_path: memory_state.encode(managers.memory.policy, managers.memory.state),
+            self.cpu_path: cpu_state.encode(managers.cpu_policy, managers.cpu_state, has_data=has_data),
+            self.memory_path: memory_state.encode(memory.policy, memory.state, has_data=has_data),
         }
         return {path: text for path, text in texts.items() if self._written.get(path) != text}

@@ -62,12 +62,14 @@ class Topology(Value):
     """The Topology Manager's settings on this machine.
 
     `nodes`: all NUMA node ids, ascending. `distances`: from node to node, by ids; empty unless the closest nodes are preferred.
+    `pod_level`: feature gate PodLevelResourceManagers.
     """
 
     policy: Policy
     scope: Scope
     nodes: tuple[int, ...]
     distances: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    pod_level: bool = False
 
 
 def option_problem(name: str, gates: FeatureGates, stages: Mapping[str, OptionStage] = STAGES) -> str | None:
@@ -119,9 +121,9 @@ def read_topology(
 
     With policy `none`, scope and options are ignored.
     """
-    ids = tuple(sorted(node.id for node in nodes))
+    ids, pod_level = tuple(sorted(node.id for node in nodes)), gates.enabled("PodLevelResourceManagers")
     if policy == Policy.NONE:
-        return Topology(Policy.NONE, Scope.CONTAINER, ids)
+        return Topology(Policy.NONE, Scope.CONTAINER, ids, pod_level=pod_level)
     read = read_options(options, gates)
     if isinstance(read, ManagerStartError):
         return read
@@ -134,4 +136,4 @@ def read_topology(
     if scope not in list(Scope):
         return ManagerStartError(f'unknown scope: "{scope}"')
     distances = {node.id: node.distances for node in nodes} if read.prefer_closest else {}
-    return Topology(Policy(policy), Scope(scope), ids, distances)
+    return Topology(Policy(policy), Scope(scope), ids, distances, pod_level)

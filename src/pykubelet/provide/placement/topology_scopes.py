@@ -5,20 +5,23 @@ order they are given in: devices, CPUs, memory. With policy `none` they get no h
 container are merged after everything before it is allocated; with scope `pod`, one merged hint serves all containers.
 
 A rejected pod leaves no trace: the result has no new providers. (The reference keeps what the pod got until its next
-clean-up of pods that are not active, which precedes each use.) Not here: pod-level resources (gate PodLevelResourceManagers),
-and how long admission takes, which the caller measures.
-Source: KEP-693 (Topology Manager), "Topology Manager Scopes".
+clean-up of pods that are not active, which precedes each use.) With the gate PodLevelResourceManagers and scope `pod`, each provider
+allocates once for a pod with pod-level resources, and divides that among the containers. Not here: how long admission takes, which
+the caller measures.
+Source: KEP-693 (Topology Manager), "Topology Manager Scopes"; KEP-5526 (pod level resource managers).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.machine import TopologyHint
 from pykubelet.base.model.reasons import TOPOLOGY_AFFINITY
+from pykubelet.provide.placement.pod_level import has_pod_level_resources
 from pykubelet.provide.placement.provider import (
+    Allocation,
     AllocationError,
     MetricIncrement,
     NeedsPluginAnswer,
@@ -29,6 +32,10 @@ from pykubelet.provide.placement.topology_manager import merge
 from pykubelet.provide.placement.topology_options import Policy, Scope, Topology
 
 AFFINITY_MESSAGE = "Resources cannot be allocated with Topology locality"
+POD_LEVEL_MESSAGES = {
+    Scope.CONTAINER: "Pod Scope pod with pod-level resources failed admission with a container-level topology manager",
+    Scope.POD: "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager",
+}
 
 REQUESTS = "kubelet_topology_manager_admission_requests_total"
 ERRORS = "kubelet_topology_manager_admission_errors_total"
@@ -60,6 +67,12 @@ def initial_increments(topology: Topology) -> tuple[MetricIncrement, ...]:
     if topology.policy is Policy.NONE:
         return ()
     return tuple(_aligned(metric, scope) for metric in (ALIGNED, ALIGNED_FAILURE) for scope in Scope)
+
+
+def is_placed_whole(topology: Topology, pod: Pod) -> bool:
+    """Whether the pod gets CPUs and memory as a whole, if it gets some."""
+    by_pod = topology.policy is not Policy.NONE and topology.scope is Scope.POD
+    return by_pod and topology.pod_level and has_pod_level_resources(pod)
 
 
 def admit(
@@ -122,17 +135,27 @@ class _Run:
         decision = merge(self.topology, [provider.pod_hints(self.pod) for provider in self.providers])
         if not decision.admit:
             return self._reject_affinity()
-        for container in self._containers():
-            error = self._allocate(container, decision.hint)
-            if error is not None:
-                return self._reject(error, MetricIncrement(ERRORS))
+        if is_placed_whole(self.topology, self.pod):
+            error = self._allocate_whole(decision.hint)
+        else:
+            errors = (self._allocate(container, decision.hint) for container in self._containers())
+            error = next((error for error in errors if error is not None), None)
+        if error is not None:
+            return self._reject(error, MetricIncrement(ERRORS))
         self._count_aligned(ALIGNED)
         return None
 
     def _allocate(self, container: Container, hint: TopologyHint) -> AllocationError | None:
         self.hints[container.name] = hint
+        return self._take(lambda provider: provider.allocate(self.pod, container, hint))
+
+    def _allocate_whole(self, hint: TopologyHint) -> AllocationError | None:
+        self.hints.update((container.name, hint) for container in self._containers())
+        return self._take(lambda provider: provider.allocate_pod(self.pod, hint))
+
+    def _take(self, allocate: Callable[[Provider], Allocation[Provider]]) -> AllocationError | None:
         for number, provider in enumerate(self.providers):
-            allocation = provider.allocate(self.pod, container, hint)
+            allocation = allocate(provider)
             self.increments.extend(allocation.increments)
             if isinstance(allocation.after, AllocationError):
                 self.question = allocation.after.question if isinstance(allocation.after, NeedsPluginAnswer) else None
@@ -147,7 +170,9 @@ class _Run:
 
     def _reject_affinity(self) -> PlacementRejection:
         self._count_aligned(ALIGNED_FAILURE)
-        return PlacementRejection(TOPOLOGY_AFFINITY, AFFINITY_MESSAGE, (*self.increments, MetricIncrement(ERRORS)))
+        is_pod_level = self.topology.pod_level and has_pod_level_resources(self.pod)
+        message = POD_LEVEL_MESSAGES[self.topology.scope] if is_pod_level else AFFINITY_MESSAGE
+        return PlacementRejection(TOPOLOGY_AFFINITY, message, (*self.increments, MetricIncrement(ERRORS)))
 
     def _reject(self, error: AllocationError, *more: MetricIncrement) -> PlacementRejection:
         return PlacementRejection(error.reason, error.message(), (*self.increments, *more))

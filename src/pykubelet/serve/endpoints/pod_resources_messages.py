@@ -1,7 +1,7 @@
 """The messages of the pod resources API, made from what containers have.
 
 Long lists are built in steps, between which other tasks run: a device plugin may have 100,000 devices. The messages of v1alpha1
-have a part of the fields of those of v1, under the same numbers. Source: KEP-606, KEP-2043, KEP-3695.
+have a part of the fields of those of v1, under the same numbers. Source: KEP-606, KEP-2043, KEP-3695, KEP-5526.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pykubelet.base.api.core import Pod
 from pykubelet.base.model.claims import ContainerClaim, PodClaims
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.placement import AssignedDevices, ContainerPlacement, MemoryBlock, Placements
+from pykubelet.base.model.placement import AssignedDevices, ContainerPlacement, MemoryBlock, Placements, PodPlacement
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.edges.plugins import podresources_pb2 as pb
 
@@ -37,13 +37,15 @@ def check_size(devices: int) -> None:
 
 
 async def pod_message(pod: Pod, placements: Placements, claims: PodClaims) -> pb.PodResources:
-    """What the sidecars and regular containers of a pod have, in this order."""
+    """What a pod has as a whole, and what its sidecars and regular containers have to themselves, in this order."""
     uid = PodUID(pod.metadata.uid)
-    message = pb.PodResources(name=pod.metadata.name, namespace=pod.metadata.namespace)
+    whole = placements.pods.get(uid, PodPlacement())
+    message = pb.PodResources(name=pod.metadata.name, namespace=pod.metadata.namespace, cpu_ids=sorted(whole.cpus))
+    message.memory.extend(_memory(whole.memory))
     names = [c.name for c in pod.spec.initContainers if is_sidecar(c)] + [c.name for c in pod.spec.containers]
     for name in names:
         added, has = message.containers.add(name=name), placements.container(uid, name)
-        added.cpu_ids.extend(sorted(has.cpus))
+        added.cpu_ids.extend(() if has.shares_cpus else sorted(has.cpus))
         added.memory.extend(_memory(has.memory))
         added.dynamic_resources.extend(_claim(claim) for claim in claims.containers.get(name, ()))
         await _add_devices(added, _assigned(has.devices))

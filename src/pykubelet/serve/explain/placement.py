@@ -15,7 +15,7 @@ from typing import Any
 from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.base.model.claims import ClaimDevice, Claims, ContainerClaim
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.placement import ContainerPlacement, DeviceResource, Placements
+from pykubelet.base.model.placement import ContainerPlacement, DeviceResource, MemoryBlock, Placements, PodPlacement
 
 Document = dict[str, Any]
 #: Of one container's devices, and of those that are free or unhealthy, as many ids are listed.
@@ -23,6 +23,8 @@ MAX_IDS = 32
 #: The ids of free and unhealthy devices are listed for resources with at most as many devices.
 MAX_DEVICES = 2000
 NO_NODE = -1
+#: Stands for the container where containers of a pod share what it has as a whole.
+SHARED = "(shared)"
 _PARTS = re.compile("([^0-9]+)|([0-9]+)")
 
 _Nodes = tuple[int, ...]
@@ -60,7 +62,8 @@ def device_documents(placements: Placements, names: Mapping[PodUID, str]) -> Ite
 def pod_placement_document(placements: Placements, claims: Claims, uid: PodUID) -> Document | None:
     """What the containers of one pod have, and why the pod was rejected; None if it has nothing of its own.
 
-    `{"explanation", "containers": [{"name", "cpus", "mems", "memory", "devices", "claims"}]}`
+    `{"explanation", "cpus", "memory", "containers": [{"name", "cpus", "shares_cpus", "mems", "memory", "devices", "claims"}]}`;
+    `cpus` and `memory` are those of the pod as a whole.
     """
     pod, pod_claims = placements.pods.get(uid), claims.pods.get(uid)
     names = [*(pod.containers if pod is not None else ()), *(pod_claims.containers if pod_claims is not None else ())]
@@ -71,15 +74,22 @@ def pod_placement_document(placements: Placements, claims: Claims, uid: PodUID) 
     explanation = pod.explanation if pod is not None else ""
     if not containers and not explanation:
         return None
-    return {"explanation": explanation, "containers": containers}
+    whole = pod if pod is not None else PodPlacement()
+    return {
+        "explanation": explanation,
+        "cpus": format_cpuset(whole.cpus),
+        "memory": _blocks(whole.memory),
+        "containers": containers,
+    }
 
 
 def _container(name: str, has: ContainerPlacement, claims: Iterable[ContainerClaim]) -> Document:
     return {
         "name": name,
         "cpus": format_cpuset(has.cpus),
+        "shares_cpus": has.shares_cpus,
         "mems": has.mems,
-        "memory": [{"type": block.type, "size": block.size, "numa_nodes": list(block.nodes)} for block in has.memory],
+        "memory": _blocks(has.memory),
         "devices": [
             {"resource": assigned.resource, "count": len(assigned.ids), "ids": _first(assigned.ids)}
             for assigned in has.devices
@@ -93,6 +103,10 @@ def _container(name: str, has: ContainerPlacement, claims: Iterable[ContainerCla
             for claim in claims
         ],
     }
+
+
+def _blocks(blocks: Iterable[MemoryBlock]) -> list[Document]:
+    return [{"type": block.type, "size": block.size, "numa_nodes": list(block.nodes)} for block in blocks]
 
 
 def _name(names: Mapping[PodUID, str], uid: PodUID) -> str:
@@ -132,8 +146,10 @@ def _numa_nodes(placements: Placements, names: Mapping[PodUID, str]) -> list[Doc
 def _exclusive(placements: Placements, names: Mapping[PodUID, str]) -> Iterator[tuple[_Owner, frozenset[int]]]:
     for uid, pod in placements.pods.items():
         for container, has in pod.containers.items():
-            if has.cpus:
+            if has.cpus and not has.shares_cpus:
                 yield (_name(names, uid), container), has.cpus
+        if pod.shared_cpus:
+            yield (_name(names, uid), SHARED), pod.shared_cpus
 
 
 # memory
@@ -144,8 +160,8 @@ def _memory(placements: Placements, names: Mapping[PodUID, str]) -> list[Documen
     blocks = [
         ((_name(names, uid), container), block)
         for uid, pod in placements.pods.items()
-        for container, has in pod.containers.items()
-        for block in has.memory
+        for container, own in ((*((c, has.memory) for c, has in pod.containers.items()), (SHARED, pod.shared_memory)))
+        for block in own
         if block.size  # later containers may have taken over all of an init container's
     ]
     groups: dict[int, _Nodes] = {node: block.nodes for _, block in blocks for node in block.nodes}

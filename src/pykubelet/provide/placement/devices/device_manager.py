@@ -89,6 +89,16 @@ class DeviceManager(Value):
                 manager = replace(manager, state=manager.state.with_entry(uid, container.name, resource, entry))
         return Allocation(manager._with_reusable(pod, container))
 
+    def allocate_pod(self, pod: Pod, hint: TopologyHint) -> Allocation[DeviceManager]:
+        """Choose the devices of each of the pod's containers: a pod as a whole has none."""
+        manager = self
+        for container in (*pod.spec.initContainers, *pod.spec.containers):
+            after = manager.allocate(pod, container, hint).after
+            if isinstance(after, AllocationError):
+                return Allocation(after)
+            manager = after
+        return Allocation(manager)
+
     # what the loop does around it
 
     @property
