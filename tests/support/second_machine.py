@@ -22,6 +22,9 @@ _NETWORK = Path("/run/systemd/network")
 # as a machine has it that is not shared with another one
 _ENVIRONMENT = {"SYSTEMD_NSPAWN_API_VFS_WRITABLE": "yes", "SYSTEMD_SECCOMP": "no"}
 
+#: The variable that makes a kubelet one of an older release, and is exported to every command on the machine.
+EMULATED = "PYKUBELET_EMULATED_VERSION"
+
 
 class SecondMachine:
     """`name` at `address`, which reaches this machine at `gateway`; both are in a /24. Made once in the life of the virtual machine."""
@@ -34,7 +37,8 @@ class SecondMachine:
     def prefix(self) -> tuple[str, ...]:
         """What to put before a command that is to run on it, as root."""
         words = ("systemd-run", "--quiet", f"--machine={self.name}", "--pipe", "--wait", "--collect", "--uid=root")
-        return (*words, "--setenv=DEBIAN_FRONTEND=noninteractive", "--working-directory=/root", "--")
+        exported = (f"--setenv={EMULATED}={os.environ[EMULATED]}",) if EMULATED in os.environ else ()
+        return (*words, "--setenv=DEBIAN_FRONTEND=noninteractive", *exported, "--working-directory=/root", "--")
 
     def start(self) -> None:
         """Boot it; returns when its containerd answers."""
