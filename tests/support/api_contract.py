@@ -311,6 +311,25 @@ async def a_certificate_request_is_kept_and_answered(world: ApiWorld, version: s
         await until(listing, lambda listed: not listed.items)
 
 
+async def managed_fields_may_be_left_out(world: ApiWorld) -> None:
+    """A server that does not know the parameter ignores it."""
+    name = world.name()
+    client = ApiClient(world.client.access, SystemClock(), drops_managed_fields=True)
+    try:
+        made = await client.create(
+            world.path("configmaps"), {"metadata": {"name": name}, "data": {"a": "1"}}, ConfigMap
+        )
+        path = world.path("configmaps")
+        listing = follow(client, path, ConfigMap, SystemClock(), field_selector=f"metadata.name={name}")
+        async with aclosing(listing):
+            found = await until(listing, lambda listed: listed.synced)
+            assert found.items[f"{world.namespace}/{name}"] == made
+            await client.patch(world.path("configmaps", name), {"data": {"a": "2"}}, PatchKind.MERGE, ConfigMap)
+            await until(listing, lambda listed: listed.items[f"{world.namespace}/{name}"].data == {"a": "2"})
+    finally:
+        await client.close()
+
+
 async def a_large_object_arrives_whole(world: ApiWorld) -> None:
     name = world.name()
     listing = follow(
@@ -342,5 +361,6 @@ CONTRACT: tuple[Callable[[ApiWorld], Awaitable[None]], ...] = (
     a_listing_follows_every_change,
     a_field_selector_shows_one_object,
     pods_of_a_node_are_found_by_its_name,
+    managed_fields_may_be_left_out,
     a_large_object_arrives_whole,
 )

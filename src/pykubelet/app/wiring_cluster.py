@@ -199,7 +199,7 @@ def join_cluster(settings: Settings, clock: Clock) -> Cluster:
     except KubeconfigError as error:
         raise AgentStartError(f"invalid kubeconfig: {error}") from error
     rotated = Pem(current) if keeps_client_certificate(settings, access) else None
-    agent = user_agent(settings.version)
+    agent, drops = user_agent(settings.version), settings.behavior.drops_managed_fields
     answer_s = min(config.nodeStatusUpdateFrequency.s, float(config.nodeLeaseDurationSeconds))
     usual = ClientLimits(config.kubeAPIQPS or 0, config.kubeAPIBurst)
     every = (
@@ -210,7 +210,7 @@ def join_cluster(settings: Settings, clock: Clock) -> Cluster:
         usual,
     )
     client, heartbeat, events, tokens, rights = (
-        ApiClient(access.access, clock, limits, agent, rotated) for limits in every
+        ApiClient(access.access, clock, limits, agent, rotated, drops_managed_fields=drops) for limits in every
     )
     bootstrap_client = None
     if access.bootstrap is not None:

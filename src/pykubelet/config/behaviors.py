@@ -55,6 +55,8 @@ class Behavior(Value):
     spread_by_topology: bool = False
     #: Whether `distribute-cpus-across-numa` uses all NUMA nodes that the Topology Manager has chosen (kubernetes/kubernetes#139456).
     keep_all_nodes: bool = False
+    #: Whether the API server is asked to leave `metadata.managedFields` out of its answers (KEP-5958).
+    drops_managed_fields: bool = False
     #: Whether `nodeInfo.runningInUserNamespace` of the Node is set (KEP-2033).
     is_user_namespace_reported: bool = False
 
@@ -78,7 +80,9 @@ _1_37 = replace(
     reports_extended_claims=True,
     is_user_namespace_reported=True,
 )
-_1_38 = replace(_1_37, grpc_probe_redials=False, spread_by_topology=True, keep_all_nodes=True)
+_1_38 = replace(
+    _1_37, grpc_probe_redials=False, spread_by_topology=True, keep_all_nodes=True, drops_managed_fields=True
+)
 
 BEHAVIORS: Mapping[Release, Behavior] = {Release.V1_36: _1_36, Release.V1_37: _1_37, Release.V1_38: _1_38}
 

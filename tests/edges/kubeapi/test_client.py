@@ -6,6 +6,7 @@ import asyncio
 import gc
 import sys
 import weakref
+from collections.abc import AsyncIterator
 
 import pytest
 from support.logs import logging_restored
@@ -15,7 +16,7 @@ from pykubelet.base.api.core import Node
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.log import set_up_logging
 from pykubelet.base.kit.tracing import SpanKind
-from pykubelet.edges.kubeapi.client import DURATIONS, REQUESTS, ApiClient, ClientLimits
+from pykubelet.edges.kubeapi.client import DURATIONS, REQUESTS, ApiClient, ClientLimits, PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess
 from pykubelet.testing.kubeapi.fake import ApiFault, FakeApiServer
@@ -190,3 +191,72 @@ async def test_requests_are_counted_by_what_became_of_them(
     server.faults.append(ApiFault(hang=True))
     await refused(hasty)
     assert [now - then for now, then in zip(counted(), before, strict=True)] == [1, 1, 1, 3]
+
+
+DROP = "application/json;drop=metadata.managedFields, application/json"
+MANAGED = {"metadata": {"name": "n", "managedFields": [{"manager": "kubectl", "operation": "Update"}]}}
+
+
+def accepted(server: FakeApiServer) -> list[str]:
+    """The header Accept of each request."""
+    return [sent.headers["Accept"] for sent in server.requests]
+
+
+@pytest.fixture
+async def dropping(server: FakeApiServer) -> AsyncIterator[ApiClient]:
+    """A client that asks for answers without managedFields."""
+    client = ApiClient(server.access(), SystemClock(), drops_managed_fields=True)
+    yield client
+    await client.close()
+
+
+async def test_managed_fields_are_left_out_where_the_server_can(server: FakeApiServer, dropping: ApiClient) -> None:
+    server.create(NODES, MANAGED)
+    assert b"managedFields" in await dropping.request("GET", f"{NODES}/n"), "an older server"
+    server.drops = True
+    for path in (f"{NODES}/n", NODES):
+        assert b"managedFields" not in await dropping.request("GET", path)
+    stream = await dropping.open(NODES, {"watch": "true"})
+    try:
+        event = await anext(stream.chunks())
+        assert b'"ADDED"' in event and b"managedFields" not in event
+    finally:
+        stream.close()
+    assert set(accepted(server)) == {DROP}
+
+
+async def test_by_default_the_usual_form_is_asked_for(server: FakeApiServer, client: ApiClient) -> None:
+    await refused(client)
+    assert accepted(server) == ["application/json"]
+
+
+@pytest.mark.parametrize("status", [406, 415])
+async def test_a_server_that_refuses_the_form_is_asked_for_the_usual_one(
+    server: FakeApiServer, dropping: ApiClient, status: int
+) -> None:
+    server.create(NODES, MANAGED)
+    server.faults.append(ApiFault(status=status, reason="NotAcceptable"))
+    assert (await dropping.get(f"{NODES}/n", Node)).metadata.name == "n"
+    (await dropping.open(NODES, {"watch": "true"})).close()
+    assert accepted(server) == [DROP, "application/json", "application/json"]
+
+
+async def test_a_watch_whose_form_is_refused_is_opened_in_the_usual_one(
+    server: FakeApiServer, dropping: ApiClient
+) -> None:
+    server.faults.append(ApiFault(status=406, watch=True))
+    (await dropping.open(NODES, {"watch": "true"})).close()
+    await refused(dropping)
+    assert accepted(server) == [DROP, "application/json", "application/json"]
+
+
+async def test_a_request_that_is_refused_in_every_form_changes_nothing(
+    server: FakeApiServer, dropping: ApiClient
+) -> None:
+    server.create(NODES, MANAGED)
+    server.faults.append(ApiFault("PATCH", status=415, reason="UnsupportedMediaType", times=-1))
+    with pytest.raises(ApiError) as caught:
+        await dropping.patch(f"{NODES}/n", {}, PatchKind.STRATEGIC, Node)
+    assert caught.value.status == 415
+    await dropping.get(f"{NODES}/n", Node)
+    assert accepted(server) == [DROP, "application/json", DROP]

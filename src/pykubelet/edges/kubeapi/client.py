@@ -10,7 +10,7 @@ Source: the Kubernetes documentation "Kubernetes API Concepts"; `kubeAPIQPS`, `k
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
@@ -45,7 +45,12 @@ DURATIONS = Histogram(
     (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
 )
 _JSON = "application/json"
+#: Answers without `metadata.managedFields`, which the agent does not read (KEP-5958). Servers that do not know the parameter
+#: ignore it, and one that refuses it has the second form.
+_WITHOUT_MANAGED_FIELDS = f"{_JSON};drop=metadata.managedFields, {_JSON}"
 _UNAUTHORIZED = 401
+#: Not Acceptable, and Unsupported Media Type: the server, or a proxy before it, may refuse the parameter.
+_REFUSED_FORMS = (406, 415)
 #: The status codes of successful requests other than 200, by method.
 _CODES = {"POST": "201"}
 
@@ -76,7 +81,8 @@ class ClientLimits(Value):
 class ApiClient:
     """A client of one API server. Methods raise only ApiError. Paths are those of the API, without the server.
 
-    `requests`: the number of requests that were sent. `rotated`: see CredentialSource.
+    `requests`: the number of requests that were sent. `rotated`: see CredentialSource. `drops_managed_fields`: the server is
+    asked to leave `metadata.managedFields` out of its answers, until it refuses that.
     """
 
     def __init__(
@@ -86,11 +92,14 @@ class ApiClient:
         limits: ClientLimits | None = None,
         user_agent: str = "kubelet",
         rotated: Pem | None = None,
+        *,
+        drops_managed_fields: bool = False,
     ) -> None:
         self.access = access
         self.limits = limits or ClientLimits()
         self.requests = 0
         self._user_agent = user_agent
+        self._accept = _WITHOUT_MANAGED_FIELDS if drops_managed_fields else _JSON
         self._clock = clock
         self._host = urlsplit(access.server).netloc
         self._credentials = CredentialSource(access, clock, rotated)
@@ -136,7 +145,7 @@ class ApiClient:
         async with self._parallel:
             try:
                 async with asyncio.timeout(self.limits.deadline_s):
-                    return await self._send(method, full, body, content_type)
+                    return await self._accepted(lambda: self._send(method, full, body, content_type))
             except TimeoutError as error:
                 raise timed_out(self.limits.deadline_s, self.access.server) from error
 
@@ -148,12 +157,7 @@ class ApiClient:
         await self._wait_to_send()
         try:
             async with asyncio.timeout(self.limits.deadline_s):
-                credentials = await self._credentials.current()
-                try:
-                    return await self._counted("GET", self._connected().open(full, credentials))
-                except ApiError as error:
-                    self._credentials_refused(error, credentials)
-                    raise
+                return await self._accepted(lambda: self._open(full))
         except TimeoutError as error:
             raise timed_out(self.limits.deadline_s, self.access.server) from error
 
@@ -162,6 +166,40 @@ class ApiClient:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+    async def _open(self, path: str) -> ApiStream:
+        credentials = await self._credentials.current()
+        try:
+            return await self._counted("GET", self._connected().open(path, credentials))
+        except ApiError as error:
+            self._credentials_refused(error, credentials)
+            raise
+
+    async def _accepted(self, send: Callable[[], Awaitable[T]]) -> T:
+        """The answer of `send`; if the server refuses the form of answers, that in the usual form, which is then kept.
+
+        A server that refuses the usual form too means the request.
+        """
+        asked = self._accept
+        try:
+            return await send()
+        except ApiError as error:
+            if error.status not in _REFUSED_FORMS or asked == _JSON:
+                raise
+            self._ask_for(_JSON)
+        try:
+            answer = await send()
+        except ApiError as error:
+            if error.status in _REFUSED_FORMS:
+                self._ask_for(asked)
+            raise
+        log.info("the API server cannot leave out managedFields", server=self.access.server)
+        return answer
+
+    def _ask_for(self, accept: str) -> None:
+        self._accept = accept
+        if self._connection is not None:
+            self._connection.accept = accept
 
     async def _wait_to_send(self) -> None:
         try:
@@ -230,7 +268,7 @@ class ApiClient:
         if self._connection is None:
             from pykubelet.edges.kubeapi.connection import ApiConnection
 
-            self._connection = ApiConnection(self.access, self._user_agent)
+            self._connection = ApiConnection(self.access, self._user_agent, self._accept)
         return self._connection
 
 

@@ -31,12 +31,13 @@ _LONGEST_PAUSE_S = 60.0
 
 
 class ApiConnection:
-    """Requests to one server. Create it inside a running loop. `close` ends all requests."""
+    """Requests to one server. Create it inside a running loop. `close` ends all requests. `accept`: the header Accept."""
 
-    def __init__(self, access: ClusterAccess, user_agent: str) -> None:
+    def __init__(self, access: ClusterAccess, user_agent: str, accept: str = "application/json") -> None:
         self._server = access.server
         self._destination = destination_of(access.server, access.proxy, access.server_name)
-        self._fixed = f"Host: {self._destination.netloc}\r\nUser-Agent: {user_agent}\r\nAccept: application/json\r\n"
+        self._fixed = f"Host: {self._destination.netloc}\r\nUser-Agent: {user_agent}\r\n"
+        self.accept = accept
         self._last_credentials: RequestCredentials | None = None
         self._headers = ""
         self._idle: list[HttpConnection] = []
@@ -157,7 +158,7 @@ class ApiConnection:
         if destination.is_passed_on:
             target = f"http://{destination.netloc}{target}"
             login = f"Proxy-Authorization: {destination.proxy_login}\r\n" if destination.proxy_login else ""
-        head = f"{method} {target} HTTP/1.1\r\n{login}{more}{self._headers}"
+        head = f"{method} {target} HTTP/1.1\r\n{login}{more}{self._headers}Accept: {self.accept}\r\n"
         if body is None:
             length = "" if method == "GET" else "Content-Length: 0\r\n"
             return f"{head}{length}\r\n".encode()

@@ -88,7 +88,8 @@ class _Watch:
 class FakeApiServer:
     """The fake API server. Use it in `async with`, or with `start` and `stop`. A restart keeps the port and the objects.
 
-    `token`: the required bearer token; empty: requests need none. `requests`: all received requests, oldest first. `answers`:
+    `token`: the required bearer token; empty: requests need none. `requests`: all received requests, oldest first. `drops`: whether
+    `drop=metadata.managedFields` in the header Accept has an effect (KEP-5958). `answers`:
     functions from body to answer for POST requests, by the end of the path (reviews). `served`: the plurals by
     `group/version`, for discovery.
     """
@@ -103,6 +104,7 @@ class FakeApiServer:
         self.token = ""
         self.token_seconds: int | None = None
         self.bookmarks = True
+        self.drops = False
         self.port = 0
         self._tls = tls
         self._ca = ca
@@ -239,9 +241,18 @@ class FakeApiServer:
         if self.token and sent.headers.get("Authorization") != f"Bearer {self.token}":
             return _failure(ApiError(401, "Unauthorized", "Unauthorized"))
         try:
-            return await self._answer(request, sent)
+            answer = await self._answer(request, sent)
+            if isinstance(answer, web.Response) and isinstance(answer.body, bytes):
+                answer.body = self._form(answer.body, sent)
+            return answer
         except ApiError as error:
             return _failure(error)
+
+    def _form(self, lines: bytes, sent: Sent) -> bytes:
+        """Answers in the form that the client accepts, each in a line."""
+        if not self.drops or "drop=metadata.managedFields" not in sent.headers.get("Accept", ""):
+            return lines
+        return b"".join(_ENCODE(_without_managed_fields(_DECODE(line))) + b"\n" for line in lines.splitlines())
 
     async def _fail(self, fault: ApiFault, request: web.Request) -> web.StreamResponse:
         if fault.hang:
@@ -351,7 +362,7 @@ class FakeApiServer:
             since = self.store.version
             for item in self.store.list(watch.place):
                 if watch.wants(item):
-                    await response.write(_line("ADDED", item))
+                    await response.write(self._form(_line("ADDED", item), sent))
         while not watch.cut.is_set():
             watch.wakeup.clear()
             if since < self.store.oldest:
@@ -365,7 +376,7 @@ class FakeApiServer:
             watch.bookmark = False
             data = b"".join(line for line in lines if line)
             if data and not watch.silent:
-                await response.write(data)
+                await response.write(self._form(data, sent))
             await watch.wakeup.wait()
 
 
@@ -384,6 +395,16 @@ def _event(watch: _Watch, change: Change) -> bytes:
     if is_now:
         return _line("MODIFIED" if was else "ADDED", change.object)
     return _line("DELETED", change.object) if was else b""
+
+
+def _without_managed_fields(answer: Json) -> Json:
+    """An object, an event or a list of objects without `metadata.managedFields`."""
+    if "items" in answer:
+        return {**answer, "items": [_without_managed_fields(item) for item in answer["items"]]}
+    if "object" in answer:
+        return {**answer, "object": _without_managed_fields(answer["object"])}
+    metadata = {key: value for key, value in answer.get("metadata", {}).items() if key != "managedFields"}
+    return {**answer, "metadata": metadata}
 
 
 def _line(event: str, item: Json) -> bytes:
