@@ -20,6 +20,8 @@ for argument in "$@"; do
   if [ "$previous" = --bundle ]; then
     sed -i -e 's/"oomScoreAdj": *-[0-9]*/"oomScoreAdj": 0/' -e 's/"hugepageLimits"/"noHugepageLimits"/' {more}\\
       "$argument/config.json"
+  elif [ "$previous" = --process ]; then
+    sed -i {more}-e '' "$argument"
   fi
   previous=$argument
 done
