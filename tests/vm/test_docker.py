@@ -37,7 +37,8 @@ async def docker() -> AsyncIterator[SystemDocker]:
     settings = {"bridge": "none", "iptables": False, "ip-forward": False, "ip-masq": False, "live-restore": True}
     Path("/etc/docker").mkdir(exist_ok=True)
     Path("/etc/docker/daemon.json").write_text(json.dumps(settings))
-    run("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "--no-install-recommends", "docker.io")
+    install = ("apt-get", "install", "-y", "--no-install-recommends", "docker.io", "apparmor")
+    run("env", "DEBIAN_FRONTEND=noninteractive", *install)
     for name in (images.PAUSE, images.BUSYBOX):
         run("docker", "load", "--input", str(images.build(name, Path("/root/images"))))
     Path("/run/systemd/system", UNIT).write_text((CHECKOUT / f"debian/pykubelet.{UNIT}").read_text())

@@ -53,7 +53,7 @@ VM_PACKAGES = (
     *("rootlesskit", "uidmap", "slirp4netns", "dbus-user-session", "libpam-systemd"),
 )
 #: What tests install as the guides have it. apt has the archives and its lists, so that it needs no network.
-_TO_INSTALL = ("prometheus", "docker.io")
+_TO_INSTALL = ("prometheus", "docker.io", "apparmor")
 _ENABLED = ("/etc/systemd/system/testvm.service", "/lib/systemd/system/systemd-networkd.service")
 # they would only cost time
 _MASKED = (
