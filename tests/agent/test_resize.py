@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -106,9 +107,34 @@ async def test_a_size_without_capacity_waits_until_there_is_some(world: World) -
     await limits_become(world, "web", 0.8, 64)
 
 
+async def volumes_in_memory_get_another_size(world: World) -> None:
+    """As the container sees it, which goes on running."""
+    mounts = [{"name": "v", "mountPath": "/v"}]
+    volumes = [{"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": "8Mi"}}]
+    world.run(make_pod("buffer", make_container(volumeMounts=mounts), volumes=volumes))
+    await world.wait_ready("buffer")
+    pod = world.pod("buffer")
+    assert pod is not None
+    folder = world.agent.root / "pods" / pod["metadata"]["uid"] / "volumes/kubernetes.io~empty-dir/v"
+
+    def limit(pod: Json) -> None:
+        pod["spec"]["volumes"][0]["emptyDir"]["sizeLimit"] = "16Mi"
+
+    assert shutil.disk_usage(folder).total == 8 * MIB
+    world.server.update(f"{PODS}/buffer/resize", limit)
+    await world.agent.wait_for("the size of the volume", lambda: shutil.disk_usage(folder).total == 16 * MIB)
+    assert instance_of(await world.wait("buffer", "its generation", is_followed)) == instance_of(pod)
+
+
+def is_followed(pod: Json) -> bool:
+    return bool(pod["status"].get("observedGeneration") == 2)
+
+
 async def test_a_size_that_can_never_be_is_infeasible(make_agent: MakeAgent, tmp_path: Path) -> None:
     static: dict[str, Any] = {"cpuManagerPolicy": "static", "systemReserved": {"cpu": "200m"}}
-    async with a_world(make_agent, tmp_path, **static) as world:
+    gates = {"InPlacePodVerticalScalingMemoryBackedVolumes": True}
+    async with a_world(make_agent, tmp_path, **static, featureGates=gates) as world:
+        await volumes_in_memory_get_another_size(world)
         world.run(make_pod("web", make_container(resources=size("400m", "64Mi"))))
         await world.wait_ready("web")
         resize(world, "web", size("800m", "64Mi"))

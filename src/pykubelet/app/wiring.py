@@ -240,6 +240,7 @@ def _make_volumes(m: SharedParts, cells: Cells, client: ApiClient | None, selinu
         cells.api_node.cell,
         selinux,
         settings.config.enableControllerAttachDetach is not False,
+        settings.enabled("InPlacePodVerticalScalingMemoryBackedVolumes"),
     )
     expander = Expander(ApiClaims(client) if client is not None else None, node.get().name, m.clock, m.recorder)
     attachments = ApiAttachments(client) if client is not None else None

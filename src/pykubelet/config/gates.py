@@ -56,7 +56,6 @@ FIXED: Mapping[str, Fixed] = {
             "ImageVolumeWithDigest": "the digests of image volumes are not reported",
             "InPlacePodVerticalScalingExclusiveCPUs": "containers with exclusive CPUs cannot be resized in place",
             "InPlacePodVerticalScalingExclusiveMemory": "containers with memory of NUMA nodes of their own cannot be resized in place",
-            "InPlacePodVerticalScalingMemoryBackedVolumes": "volumes in memory keep their size",
             "InPlacePodVerticalScalingSchedulerPreemption": "only the scheduler decides on it",
             "NativeHistograms": "metrics are served as text, which has no native histograms",
             "PodAndContainerStatsFromCRI": "usage is read from cgroups, not from the runtime",

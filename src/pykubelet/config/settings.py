@@ -28,6 +28,7 @@ DECLARED = (
     "ExtendWebSocketsToKubelet",
     "InPlacePodLevelResourcesVerticalScaling",
     "InPlacePodVerticalScalingInitContainers",
+    "InPlacePodVerticalScalingMemoryBackedVolumes",
     "RestartAllContainersOnContainerExits",
     "VolumeBindMountOptions",
 )

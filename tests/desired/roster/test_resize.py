@@ -22,9 +22,9 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
-from pykubelet.base.model.sizing import PendingResize, ResizeProgress, SizeChange, size_of
+from pykubelet.base.model.sizing import PendingResize, ResizeProgress, SizeChange, size_of, with_size
 from pykubelet.desired.roster.allocation_state import AllocationStateError, decode_state, encode_state
-from pykubelet.desired.roster.kept_size import KeptSize
+from pykubelet.desired.roster.kept_size import KeptSize, merged_sizes
 from pykubelet.desired.roster.model import RosterState
 from pykubelet.desired.roster.size_memory import SizeMemory
 from pykubelet.edges.host.fs.checkpoint import Checkpoint
@@ -55,6 +55,48 @@ def cpu(desk: Desk, name: str) -> object:
 def life(pod: Pod, resize: ResizeProgress | None = None) -> Lifecycles:
     ref = pod_ref(pod)
     return Lifecycles({ref.uid: PodLifecycle(ref, pod, Stage.SYNCING, 0.0, 0.0, resize=resize)})
+
+
+def in_memory(name: str, limit: str, generation: int = 1, cpu: str = "100m") -> Pod:
+    return sized(name, cpu, generation, volumes=[{"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": limit}}])
+
+
+def limit_of(pod: Pod) -> object:
+    (volume,) = pod.spec.volumes
+    assert volume.emptyDir is not None
+    return volume.emptyDir.sizeLimit
+
+
+def test_the_limit_of_a_volume_in_memory_is_allocated_with_the_resize() -> None:
+    desk, on = Desk(("api",)), facts(resize_volumes=True)
+    desk.send(in_memory("a", "1Mi"), source="api", at=on)
+    desk.send(in_memory("a", "2Mi", 2), source="api", at=on)
+    assert limit_of(item(desk, "a").pod) == "2Mi"
+    desk.send(in_memory("a", "4Mi", 3, cpu="100"), source="api", at=on)
+    pending = item(desk, "a").pending
+    assert pending is not None and pending.reason == "Deferred"
+    assert (limit_of(item(desk, "a").pod), cpu(desk, "a")) == ("2Mi", "100m")
+
+
+def test_the_limit_of_a_volume_in_memory_survives_a_restart() -> None:
+    """The files of the reference's format do not have it."""
+    size, larger = size_of(in_memory("a", "1Mi")), size_of(in_memory("a", "2Mi"))
+    resources = replace(size, volumes={})
+    known = KeptSize(size=larger, before=size, at=7.0)
+    uid = PodUID("a-1")
+    assert merged_sizes({uid: known}, {uid: resources}, {uid: resources}, 9.0) == {uid: KeptSize(size=larger)}
+    kept = merged_sizes({}, {uid: resources}, {}, 9.0)[uid]
+    assert limit_of(with_size(in_memory("a", "2Mi"), kept.size)) == "2Mi"
+    assert limit_of(with_size(in_memory("a", "2Mi"), size)) == "1Mi"
+
+
+def test_without_the_gate_a_volume_in_memory_keeps_its_limit() -> None:
+    desk = Desk(("api",))
+    desk.send(in_memory("a", "1Mi"), source="api")
+    desk.send(in_memory("a", "2Mi", 2), source="api")
+    pending = item(desk, "a").pending
+    assert pending == PendingResize("Infeasible", "InPlacePodVerticalScalingMemoryBackedVolumes is disabled", 2, WALL)
+    assert limit_of(item(desk, "a").pod) == "1Mi"
 
 
 def test_a_size_that_fits_is_given_at_once() -> None:

@@ -120,6 +120,20 @@ def test_an_empty_dir_in_memory_has_its_size_and_goes_with_its_data(paths: Paths
     assert disk.read_volumes(paths, UID) == ()
 
 
+@pytest.mark.integration
+def test_an_empty_dir_in_memory_gets_another_size_while_it_is_mounted(paths: Paths) -> None:
+    plan = replace(empty_plan(paths, "Memory", size=1 << 20), is_resizable=True)
+    empty_dir.set_up(plan, NOW)
+    Path(plan.path, "file").write_bytes(bytes(600_000))
+    for size in (2 << 20, (1 << 20) - 1, 1 << 20):
+        empty_dir.set_up(replace(plan, size=size), NOW)
+        assert mounts.read_fs_usage(plan.path).capacity_bytes == -(-size // 4096) * 4096
+    with pytest.raises(VolumesError, match="the volume holds more than its new size of 4096 bytes; delete files in it"):
+        empty_dir.set_up(replace(plan, size=4096), NOW)
+    assert mounts.read_fs_usage(plan.path).capacity_bytes == 1 << 20
+    assert len(Path(plan.path, "file").read_bytes()) == 600_000
+
+
 def test_tearing_down_removes_data_and_marker_and_may_be_repeated(paths: Paths) -> None:
     plan = empty_plan(paths)
     empty_dir.set_up(plan, NOW)

@@ -19,7 +19,7 @@ from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError, StatusOverride
 from pykubelet.base.model.observed import ContainerView, PodView, Started
 from pykubelet.base.model.probes import ProbeResults
-from pykubelet.base.model.sizing import ResizeProgress, SizeChange, same_size, size_of
+from pykubelet.base.model.sizing import ResizeProgress, SizeChange, same_resources, size_of
 
 
 class PodSizes(Value):
@@ -52,7 +52,7 @@ class PodSizes(Value):
 
     def after_spec(self, before: Pod, pod: Pod) -> Self:
         """The value after the pod has changed."""
-        return self if same_size(size_of(before), size_of(pod)) else replace(self, resize=_begun(pod))
+        return self if same_resources(size_of(before), size_of(pod)) else replace(self, resize=_begun(pod))
 
     def after_view(self, pod: Pod, view: PodView) -> Self:
         """The value with the resources of each instance in the newest view."""

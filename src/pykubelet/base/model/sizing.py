@@ -4,10 +4,12 @@ Requests and limits are those of the containers, of the pod itself, and its over
 containers; overhead is added. The QoS class follows from them. Sums over the containers alone are in `base.api.quantity`. Raises
 QuantityError for an unreadable amount, which validation has refused before.
 
-A pod's size is the resources of each container that can be resized, and the pod-level resources. The node may run a pod
-with another size than its spec has. Other components then see the pod with the size that the node has allocated.
-Source: KEP-753 (sidecar containers), KEP-2837 (pod-level resources), KEP-1287 and KEP-5419 (resize), the Kubernetes documentation
-"Pod Overhead", "Pod Quality of Service Classes" and "Resource Management for Pods and Containers"; the kernel's sched-bwc.
+A pod's size is the resources of each container that can be resized, the pod-level resources, and the limits of its volumes in
+memory. The node may run a pod with another size than its spec has. Other components then see the pod with the size that the node
+has allocated.
+Source: KEP-753 (sidecar containers), KEP-2837 (pod-level resources), KEP-1287, KEP-5419 and KEP-6030 (resize), the Kubernetes
+documentation "Pod Overhead", "Pod Quality of Service Classes" and "Resource Management for Pods and Containers"; the kernel's
+sched-bwc.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from pykubelet.base.api.core import Container, Pod, ResourceRequirements
+from pykubelet.base.api.core import Container, Pod, Quantity, ResourceRequirements, Volume
 from pykubelet.base.api.quantity import (
     Amount,
     is_pod_level,
@@ -126,6 +128,8 @@ def cpu_quota_us(milli: int, period_us: int) -> int:
 
 # The size of a pod
 
+#: The medium of volumes in memory.
+MEMORY = "Memory"
 RESTART_CONTAINER = "RestartContainer"
 NOTHING = ResourceRequirements()
 
@@ -140,10 +144,14 @@ class Amounts(Value):
 
 
 class PodSize(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A pod's size. `containers`: by name, without ephemeral ones. `whole`: the pod-level resources."""
+    """A pod's size. `containers`: by name, without ephemeral ones. `whole`: the pod-level resources.
+
+    `volumes`: the `sizeLimit` of the emptyDirs in memory that have one, by name (KEP-6030).
+    """
 
     containers: Mapping[str, ResourceRequirements] = field(default_factory=dict)
     whole: ResourceRequirements | None = None
+    volumes: Mapping[str, Quantity] = field(default_factory=dict)
 
     def amounts(self, name: str) -> Amounts:
         """The amounts of one container; pod-level limits replace those that it lacks."""
@@ -189,7 +197,16 @@ def resizable(pod: Pod) -> tuple[Container, ...]:
 def size_of(pod: Pod) -> PodSize:
     """The size that the pod's spec asks for."""
     containers = {c.name: c.resources if c.resources is not None else NOTHING for c in resizable(pod)}
-    return PodSize(containers=containers, whole=pod.spec.resources)
+    return PodSize(containers=containers, whole=pod.spec.resources, volumes=_limits_of_volumes(pod))
+
+
+def _limits_of_volumes(pod: Pod) -> dict[str, Quantity]:
+    sources = ((volume.name, volume.emptyDir) for volume in pod.spec.volumes)
+    return {
+        name: source.sizeLimit
+        for name, source in sources
+        if source is not None and source.medium == MEMORY and source.sizeLimit is not None
+    }
 
 
 #: The file of cgroup v2 at which the kernel throttles.
@@ -206,7 +223,7 @@ def memory_high(request: int, limit: int, for_pods: int, factor: float, page: in
 
 
 def with_size(pod: Pod, size: PodSize) -> Pod:
-    """The pod with another size; the same object if it has that size already. Containers missing in `size` keep theirs."""
+    """The pod with another size; the same object if it has that size already. Containers and volumes missing in `size` keep theirs."""
     if same_size(size_of(pod), size):
         return pod
 
@@ -219,12 +236,38 @@ def with_size(pod: Pod, size: PodSize) -> Pod:
         containers=tuple(resized(c) for c in pod.spec.containers),
         initContainers=tuple(resized(c) for c in pod.spec.initContainers),
         resources=size.whole,
+        volumes=_with_limits(pod, size.volumes),
     )
     return replace(pod, spec=spec)
 
 
+def _with_limits(pod: Pod, limits: Mapping[str, Quantity]) -> tuple[Volume, ...]:
+    """The pod's volumes with these limits; the same tuple if they have them."""
+    before = _limits_of_volumes(pod)
+    changed = {name: limit for name, limit in limits.items() if name in before and before[name] != limit}
+    if not changed:
+        return pod.spec.volumes
+    return tuple(
+        replace(volume, emptyDir=replace(volume.emptyDir, sizeLimit=changed[volume.name]))
+        if volume.name in changed and volume.emptyDir is not None
+        else volume
+        for volume in pod.spec.volumes
+    )
+
+
 def same_size(size: PodSize, other: PodSize) -> bool:
     """Whether both mean the same amounts, however they are written."""
+    return same_limits(size, other) and same_resources(size, other)
+
+
+def same_limits(size: PodSize, other: PodSize) -> bool:
+    """Whether the volumes that are in both have the same limits."""
+    names = size.volumes.keys() & other.volumes.keys()
+    return all(value(size.volumes[name]) == value(other.volumes[name]) for name in names)
+
+
+def same_resources(size: PodSize, other: PodSize) -> bool:
+    """Whether both mean the same amounts of the containers and of the pod as a whole."""
     if size.whole_amounts != other.whole_amounts:
         return False
     names = size.containers.keys() | other.containers.keys()

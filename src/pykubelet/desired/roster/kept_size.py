@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from pykubelet.base.kit.values import changed_keys
+from pykubelet.base.kit.values import changed_keys, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.roster import RosterPod, is_static
 from pykubelet.base.model.sizing import PodSize, SizeChange, size_of
@@ -48,14 +48,15 @@ def merged_sizes(
     """The sizes of the reference's files, with the times in `kept` of resizes that are not applied yet. Pure.
 
     A resize of the reference has no time there: as of `now` (wall seconds), everything that runs has the old size. A pod that is
-    only in `kept` is gone, or a power cut has undone the write of the other files.
+    only in `kept` is gone, or a power cut has undone the write of the other files. The reference's files have no sizes of volumes.
     """
     merged = {uid: known for uid, known in kept.items() if uid not in allocated}
-    for uid, size in allocated.items():
-        if not _is_resizable(size):
+    for uid, found in allocated.items():
+        if not _is_resizable(found):
             continue
         before, known = actuated.get(uid), kept.get(uid)
-        is_applied = before is None or before == size
+        size = replace(found, volumes=known.size.volumes) if known is not None else found
+        is_applied = before is None or before == found
         at = known.at if known is not None and known.size == size and known.before is not None else now
         if is_applied:
             merged[uid] = KeptSize(size=size)

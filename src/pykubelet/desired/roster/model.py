@@ -27,7 +27,8 @@ class AdmissionRules(Value):
 
     `kernel`: major and minor version. `max_pods`: used if `NodeView.allocatable` has no `pods`. `app_armor`: it is enabled in
     the kernel. `resize_containers`, `resize_pods`, `resize_init_containers`: gates InPlacePodVerticalScaling,
-    InPlacePodLevelResourcesVerticalScaling and InPlacePodVerticalScalingInitContainers. `static_cpus`, `static_memory`: the CPU
+    InPlacePodLevelResourcesVerticalScaling and InPlacePodVerticalScalingInitContainers. `resize_volumes`:
+    InPlacePodVerticalScalingMemoryBackedVolumes. `static_cpus`, `static_memory`: the CPU
     and Memory Manager policies are static. `places_guaranteed`: Guaranteed pods are placed, because one of these or the Topology Manager
     has a policy; other pods only if they request resources of device plugins. `places_pods`: pods with pod-level resources are placed as a
     whole (gate PodLevelResourceManagers). `limited_swap`: containers get a part of the swap.
@@ -42,6 +43,7 @@ class AdmissionRules(Value):
     resize_containers: bool = True
     resize_pods: bool = True
     resize_init_containers: bool = True
+    resize_volumes: bool = False
     static_cpus: bool = False
     static_memory: bool = False
     places_guaranteed: bool = False
@@ -64,6 +66,7 @@ def admission_rules(settings: Settings, kernel: tuple[int, int], *, app_armor: b
         resize_containers=settings.enabled("InPlacePodVerticalScaling"),
         resize_pods=settings.enabled("InPlacePodLevelResourcesVerticalScaling"),
         resize_init_containers=settings.enabled("InPlacePodVerticalScalingInitContainers"),
+        resize_volumes=settings.enabled("InPlacePodVerticalScalingMemoryBackedVolumes"),
         static_cpus=config.cpuManagerPolicy == "static",
         static_memory=config.memoryManagerPolicy == "Static",
         places_guaranteed=settings.has_placement_policy,

@@ -1,6 +1,6 @@
 """Decides which pods get the size that their spec requests. Pure.
 
-Rules (source: KEP-1287, in-place update of pod resources, and KEP-5419 for pod-level resources):
+Rules (source: KEP-1287, in-place update of pod resources, KEP-5419 for pod-level resources, KEP-6030 for volumes in memory):
 - An admitted pod keeps its allocated size until the new one fits on the node. Other components see the allocated size in
   the pod's spec.
 - Resizes that request no more CPU and memory come first, then pods of higher priority, then Guaranteed pods, then those
@@ -37,6 +37,7 @@ from pykubelet.base.model.sizing import (
     amounts_of,
     qos_class,
     resizable,
+    same_limits,
     same_size,
     size_in_words,
     size_of,
@@ -165,6 +166,8 @@ def _infeasible(pod: Pod, now: Pod, rules: AdmissionRules) -> str:
         return "InPlacePodLevelResourcesVerticalScaling is disabled"
     if not rules.resize_init_containers and _plain_inits(pod) != _plain_inits(now):
         return "InPlacePodVerticalScalingInitContainers is disabled"
+    if not rules.resize_volumes and not same_limits(size_of(pod), size_of(now)):
+        return "InPlacePodVerticalScalingMemoryBackedVolumes is disabled"
     if qos_class(pod) is QOSClass.GUARANTEED:
         what = "Resize is infeasible for Guaranteed Pods alongside"
         whole = rules.places_pods

@@ -18,7 +18,7 @@ from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.kit.cells import Cell, set_on_change
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.values import changed_keys
+from pykubelet.base.kit.values import changed_keys, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.roster import Roster, RosterPod, is_quarantined
 from pykubelet.base.model.sizing import PodSize, size_of
@@ -104,8 +104,9 @@ class SizeMemory:
                         allocated.pop(uid, None)
                         actuated.pop(uid, None)
                     elif item.admission_wait is None or is_quarantined(item):
-                        allocated[uid] = size_of(item.pod)
-                        actuated[uid] = item.change.before if item.change is not None else allocated[uid]
+                        allocated[uid] = replace(size_of(item.pod), volumes={})
+                        before = item.change.before if item.change is not None else None
+                        actuated[uid] = replace(before, volumes={}) if before is not None else allocated[uid]
                 if resizable:
                     sizes = with_kept_sizes(sizes, seen, now.pods)
                 seen = now.pods

@@ -262,7 +262,10 @@ class ResolvedVolume(Value):
 
 
 class PlanInputs(Value):
-    """One volume of one pod, and everything that its plan may depend on. `claimed`: the volume behind its claim, if it has one."""
+    """One volume of one pod, and everything that its plan may depend on. `claimed`: the volume behind its claim, if it has one.
+
+    `resizes_memory`: mounted volumes in memory follow their limits.
+    """
 
     kind: VolumeKind[Any]
     pod: Pod
@@ -274,6 +277,7 @@ class PlanInputs(Value):
     claimed: ResolvedVolume | None = None
     node_volumes: NodeVolumes = field(default_factory=NodeVolumes)
     selinux: SelinuxHost = SelinuxHost()
+    resizes_memory: bool = False
 
     @property
     def source(self) -> Volume | PersistentVolumeSpec:

@@ -56,7 +56,7 @@ _BEING_MADE = Content(has_manifests=True)
 
 
 class VolumeInputs(Value):
-    """What decisions about volumes read: cells, and what never changes: `selinux`, and `by_controller` (see `NodeVolumes`)."""
+    """What decisions about volumes read: cells, and what never changes: `selinux`, `by_controller` and `resizes_memory` (see `Inputs`)."""
 
     roster: Cell[Roster]
     lifecycles: Cell[Lifecycles]
@@ -67,6 +67,7 @@ class VolumeInputs(Value):
     api_node: Cell[ApiNode]
     selinux: SelinuxHost = SelinuxHost()
     by_controller: bool = True
+    resizes_memory: bool = False
 
     def read(self) -> Inputs:
         """The current snapshots of all cells. Content from other manifests than those of the roster is being made anew."""
@@ -83,6 +84,7 @@ class VolumeInputs(Value):
             self.api_node.get(),
             self.selinux,
             self.by_controller,
+            self.resizes_memory,
         )
 
 

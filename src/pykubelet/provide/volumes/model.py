@@ -251,7 +251,8 @@ class Users(Value):
 
 
 class Inputs(Value):
-    """The snapshots of other components, read at one time. `selinux` and `by_controller` (see `NodeVolumes`) never change."""
+    """The snapshots of other components, read at one time. `selinux`, `by_controller` (see `NodeVolumes`) and `resizes_memory` (the gate
+    InPlacePodVerticalScalingMemoryBackedVolumes) never change."""
 
     roster: Roster = field(default_factory=Roster)
     lifecycles: Lifecycles = field(default_factory=Lifecycles)
@@ -262,6 +263,7 @@ class Inputs(Value):
     api_node: ApiNode = field(default_factory=ApiNode)
     selinux: SelinuxHost = SelinuxHost()
     by_controller: bool = True
+    resizes_memory: bool = False
 
     @property
     def node_volumes(self) -> NodeVolumes:

@@ -360,6 +360,13 @@ def mount_tmpfs(target: str, size_bytes: int = 0, mode: int | None = None, *, no
     return False
 
 
+def resize_tmpfs(target: str, size_bytes: int) -> None:
+    """Give the tmpfs at `target` another size, also for those who have it bound. HostError EINVAL if it holds more."""
+    whole_pages = -(-size_bytes // os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PAGE_SIZE")
+    if read_fs_usage(target).capacity_bytes != whole_pages:
+        libc.mount(None, target, None, libc.MS_REMOUNT | _locked_flags(target), f"size={whole_pages}")
+
+
 def mount_huge_pages(target: str, page_size: int, size_bytes: int = 0) -> None:
     """Mount a hugetlbfs with pages of `page_size` bytes. `size_bytes` 0 leaves the kernel's own limit."""
     options = [f"pagesize={page_size}"]

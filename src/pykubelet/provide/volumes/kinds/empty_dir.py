@@ -1,7 +1,8 @@
 """emptyDir volumes: a directory of the pod's own, on disk, in memory or in huge pages.
 
 Setting up a volume again keeps its content, because the agent may restart at any moment.
-Source: the Kubernetes documentation "Volumes", emptyDir; KEP-1967; KEP-2400 (tmpfs without swap); KEP-1029 (quotas); KEP-5502 (mode).
+Source: the Kubernetes documentation "Volumes", emptyDir; KEP-1967; KEP-2400 (tmpfs without swap); KEP-1029 (quotas); KEP-5502
+(mode); KEP-6030 (resize).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.paths import Beneath
 from pykubelet.base.model.sizing import pod_limits
 from pykubelet.edges.host.fs import beneath, mounts
+from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.provide.volumes.directories import delete_volume, make_volume_dir
 from pykubelet.provide.volumes.kind import (
     NODE_UNKNOWN,
@@ -35,7 +37,8 @@ class EmptyDirPlan(DirectoryPlan):
 
     `private`: the directory with the marker of a finished set-up. `size`: bytes, 0 for no limit. `page_size`: bytes of a huge page.
     `mode`: the permissions of the directory; None: 0777, and those of a new tmpfs in memory.
-    `is_confined`: no process of the pod can change which project a file is in. `is_limited`: what it may hold has a limit.
+    `is_confined`: no process of the pod can change which project a file is in. `is_limited`: what it may hold has a limit. `is_resizable`:
+    a volume in memory gets another size while it is mounted.
     """
 
     private: Beneath
@@ -46,6 +49,7 @@ class EmptyDirPlan(DirectoryPlan):
     mode: int | None = None
     is_confined: bool = False
     is_limited: bool = False
+    is_resizable: bool = False
 
 
 def plan(inputs: PlanInputs) -> EmptyDirPlan | UndecidedPlan:
@@ -60,7 +64,8 @@ def plan(inputs: PlanInputs) -> EmptyDirPlan | UndecidedPlan:
     if source.medium == MEMORY:
         if not node.allocatable:
             return NODE_UNKNOWN
-        return replace(basic, medium=MEMORY, size=memory_size(inputs.pod, source.sizeLimit, node))
+        size = memory_size(inputs.pod, source.sizeLimit, node)
+        return replace(basic, medium=MEMORY, size=size, is_resizable=inputs.resizes_memory and size > 0)
     if source.medium == HUGE_PAGES or source.medium.startswith(HUGE_PAGES + "-"):
         if not node.page_sizes and not node.allocatable:
             return NODE_UNKNOWN
@@ -114,6 +119,8 @@ def _make(plan: EmptyDirPlan) -> None:
     finished = beneath.stat_file(plan.private / READY) is not None
     mounted = plan.medium != "" and mounts.is_mount_point(plan.directory)
     if finished and (mounted or (plan.medium == "" and _is_dir(plan.directory))):
+        if plan.is_resizable:
+            _resize(plan)
         return
     make_volume_dir(plan.directory)
     if not mounted:
@@ -129,6 +136,23 @@ def _make(plan: EmptyDirPlan) -> None:
     beneath.create_file(plan.private / READY, 0o644)
 
 
+def _resize(plan: EmptyDirPlan) -> None:
+    """Give the mounted tmpfs its size. VolumesError if it holds more."""
+    try:
+        mounts.resize_tmpfs(plan.directory, plan.size)
+    except HostError as error:
+        if error.errno_name != "EINVAL":
+            raise
+        raise VolumesError(
+            f"the volume holds more than its new size of {plan.size} bytes; delete files in it"
+        ) from error
+
+
+def _has_other_size(before: EmptyDirPlan, now: EmptyDirPlan) -> bool:
+    """Whether a mounted volume is to be resized."""
+    return now.is_resizable and before.size != now.size
+
+
 def _is_dir(path: Beneath) -> bool:
     found = beneath.stat_file(path)
     return found is not None and found.is_dir
@@ -139,5 +163,6 @@ KIND = VolumeKind(
     plugin="kubernetes.io/empty-dir",
     plan=plan,
     set_up=set_up,
+    needs_refresh=_has_other_size,
     tear_down=delete_volume,
 )
