@@ -52,7 +52,6 @@ FIXED: Mapping[str, Fixed] = {
         name: Fixed(False, why)
         for name, why in {
             "CRIListStreaming": "lists of pods, containers and images are read from the runtime in one message each",
-            "DRANodeAllocatableResources": f"CPU and memory of devices that are resources of the node {_NOT_YET}",
             "ImageVolumeWithDigest": "the digests of image volumes are not reported",
             "InPlacePodVerticalScalingExclusiveCPUs": "containers with exclusive CPUs cannot be resized in place",
             "InPlacePodVerticalScalingExclusiveMemory": "containers with memory of NUMA nodes of their own cannot be resized in place",

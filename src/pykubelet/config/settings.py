@@ -24,6 +24,7 @@ from pykubelet.config.reserved import Reserved, read_reserved
 
 #: Gates whose features the node declares, sorted by name.
 DECLARED = (
+    "DRANodeAllocatableResources",
     "DRAOptionalNodeOperations",
     "ExtendWebSocketsToKubelet",
     "InPlacePodLevelResourcesVerticalScaling",

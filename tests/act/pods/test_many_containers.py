@@ -65,7 +65,12 @@ async def test_the_images_of_later_containers_are_asked_for_after_an_interruptio
     async with Supervisor("test") as supervisor:
         cells = SimpleNamespace(content=make_cell("content", Content())[0])
         tools = SimpleNamespace(
-            images=images, cgroups=Groups(), supervisor=supervisor, recorder=Sink[KubeEvent](), cells=cells
+            images=images,
+            cgroups=Groups(),
+            supervisor=supervisor,
+            recorder=Sink[KubeEvent](),
+            cells=cells,
+            reports_secrets_at_once=True,
         )
         need = ImagesNeed(cast(PodTools, tools), REF)
         for image in ("old", "new"):

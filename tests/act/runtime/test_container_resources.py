@@ -10,7 +10,7 @@ from pykubelet.act.runtime.render.container_resources import (
     swap_limit,
 )
 from pykubelet.act.runtime.render.context import ContainerContext, MemoryQos, RenderSettings, SandboxContext
-from pykubelet.base.api.core import Container
+from pykubelet.base.api.core import Container, NodeAllocatableOverheadResources, NodeAllocatableResourceClaimStatus
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.placement import CpuSet
 from pykubelet.edges.cri import cri_pb2
@@ -122,6 +122,30 @@ def test_sidecars_live_at_least_as_long_as_what_they_serve() -> None:
     assert oom_score_adj(pod, setup, 16 * GIB) == 938
     big = with_resources("side", requests={"memory": "12Gi"}, restartPolicy="Always")
     assert oom_score_adj(make_pod(*pod.spec.containers, init=(big,)), big, 16 * GIB) == 250
+
+
+@pytest.mark.parametrize(
+    ("users", "claim", "whole", "score"),
+    [
+        (("a",), {"perContainer": "500Mi"}, "", 738),
+        (("a", "b"), {"perPod": "1000Mi"}, "", 738),
+        (("a",), {"perPod": "200Mi", "perContainer": "300Mi"}, "", 738),
+        (("a",), {"perContainer": "500Mi"}, "2000Mi", 673),
+    ],
+)
+def test_memory_of_claims_counts_for_the_oom_score(
+    users: tuple[str, ...], claim: dict[str, str], whole: str, score: int
+) -> None:
+    """The figures of the Kubernetes kubelet's own tests, on a node of 4 GB; the last one has 500Mi left for two containers."""
+    names = ("a", "b") if whole or len(users) > 1 else ("a",)
+    containers = [make_container(name=name, resources={"requests": {"memory": "500Mi"}}) for name in names]
+    more: dict[str, Any] = {"resources": {"requests": {"memory": whole}}} if whole else {}
+    status = NodeAllocatableResourceClaimStatus(
+        resourceClaimName="c", containers=users, overhead=(NodeAllocatableOverheadResources(name="memory", **claim),)
+    )
+    pod = make_pod(*containers, **more)
+    pod = replace(pod, status=replace(pod.status, nodeAllocatableResourceClaimStatuses=(status,)))
+    assert oom_score_adj(pod, containers[0], 4_000_000_000) == score
 
 
 def test_unknown_capacity_does_not_divide_by_zero() -> None:

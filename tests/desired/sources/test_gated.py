@@ -6,6 +6,7 @@ import pytest
 from desired.roster.wants import make_pod
 
 from pykubelet.base.api.codec import to_object
+from pykubelet.base.api.core import NodeAllocatableResourceClaimStatus
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.roster import SourceChanged
@@ -113,6 +114,14 @@ NEW = make_pod(
 def test_each_gate_of_1_37_takes_its_own_fields_away(gate: str, removed: set[str]) -> None:
     left = fields(to_object(without_disabled(NEW, FieldGates(**{gate: False}))))
     assert fields(to_object(NEW)) - left == removed
+
+
+def test_what_claims_add_to_a_pod_is_left_out_without_the_gate() -> None:
+    added = (NodeAllocatableResourceClaimStatus(resourceClaimName="c"),)
+    pod = make_pod()
+    pod = replace(pod, status=replace(pod.status, nodeAllocatableResourceClaimStatuses=added))
+    assert without_disabled(pod, ALL_ON) is pod
+    assert without_disabled(pod, FieldGates(claimed=False)).status.nodeAllocatableResourceClaimStatuses == ()
 
 
 def fields(value: object) -> set[str]:

@@ -15,12 +15,19 @@ sched-bwc.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
 
-from pykubelet.base.api.core import Container, Pod, Quantity, ResourceRequirements, Volume
+from pykubelet.base.api.core import (
+    Container,
+    NodeAllocatableResourceClaimStatus,
+    Pod,
+    Quantity,
+    ResourceRequirements,
+    Volume,
+)
 from pykubelet.base.api.quantity import (
     Amount,
     is_pod_level,
@@ -34,8 +41,10 @@ from pykubelet.base.kit.values import Value, field, remember_last, replace
 
 
 def pod_requests(pod: Pod, *, overhead: bool = True) -> dict[str, Amount]:
-    """The pod's requests by resource."""
+    """The pod's requests by resource, with what it has through claims, except of resources that it states as a whole."""
     total = sum_container_requests(pod.spec)
+    for name, claimed in claimed_by_pod(pod).items():
+        total[name] = total[name] + claimed if name in total else claimed
     stated = pod.spec.resources.requests if pod.spec.resources is not None else {}
     total.update((name, parse(quantity)) for name, quantity in stated.items() if is_pod_level(name))
     if overhead:
@@ -45,8 +54,11 @@ def pod_requests(pod: Pod, *, overhead: bool = True) -> dict[str, Amount]:
 
 
 def pod_limits(pod: Pod, *, overhead: bool = True) -> dict[str, Amount]:
-    """The pod's limits by resource, where there are some. Overhead is added only to resources that have a limit."""
+    """The pod's limits by resource, where there are some. Overhead and claims are added only to resources that have a limit."""
     total = sum_container_limits(pod.spec)
+    for name, claimed in claimed_by_pod(pod).items():
+        if name in total:
+            total[name] = total[name] + claimed
     stated = pod.spec.resources.limits if pod.spec.resources is not None else {}
     total.update((name, parse(quantity)) for name, quantity in stated.items() if is_pod_level(name))
     if overhead:
@@ -124,6 +136,72 @@ def cpu_shares(milli: int) -> int:
 def cpu_quota_us(milli: int, period_us: int) -> int:
     """Microseconds of CPU per period; 0 (unset) if there is no limit."""
     return max(milli * period_us // 1000, MIN_QUOTA_US) if milli else 0
+
+
+# What a pod has through its claims, as devices of a driver: CPU, memory and huge pages (KEP-5517)
+#
+# The scheduler writes it into the pod's status. A `mapping` is a part of the node that is the device itself; `overhead` is used beside a
+# device. The pod's cgroup is larger by each claim once, and by `perContainer` for each container that refers to the claim; the limit of
+# such a container is larger by all of it. Requests of containers stay as they are, except for the OOM score.
+
+_NO_AMOUNT = Amount(0)
+
+
+class _Claimed(Value):
+    """What a pod has through claims, by resource. `limits`, `memory`: by container: what it may use, and its share in bytes."""
+
+    total: Mapping[str, Amount] = field(default_factory=dict)
+    limits: Mapping[str, Mapping[str, Amount]] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)
+
+
+def claimed_by_pod(pod: Pod) -> Mapping[str, Amount]:
+    """What the pod has through claims, by resource."""
+    return _claimed(pod).total
+
+
+def with_claimed(limits: Mapping[str, Quantity], pod: Pod, container: str) -> Mapping[str, Quantity]:
+    """The limits of a container, larger by what it may use of claims. Resources without a limit have none after it either."""
+    extra = _claimed(pod).limits.get(container)
+    if extra is None:
+        return limits
+    return {name: str(parse(limit) + extra[name]) if name in extra else limit for name, limit in limits.items()}
+
+
+def claimed_memory(pod: Pod, container: str) -> int:
+    """The container's share, in bytes, of the memory that the pod has through claims."""
+    return _claimed(pod).memory.get(container, 0)
+
+
+@remember_last
+def _claimed(pod: Pod) -> _Claimed:
+    total: dict[str, Amount] = {}
+    limits: dict[str, dict[str, Amount]] = {}
+    memory: dict[str, int] = {}
+    for claim in pod.status.nodeAllocatableResourceClaimStatuses:
+        count = len(claim.containers)
+        for name, once, each in _parts(claim):
+            _add(total, name, Amount(once.nano + each.nano * count, once.format))
+            for container in claim.containers:
+                _add(limits.setdefault(container, {}), name, once + each)
+                if name == "memory":
+                    memory[container] = memory.get(container, 0) + once.value() // count + each.value()
+    return _Claimed(total, limits, memory)
+
+
+def _parts(claim: NodeAllocatableResourceClaimStatus) -> Iterator[tuple[str, Amount, Amount]]:
+    """The resources of a claim: what the pod has of each once, and for each container that refers to the claim."""
+    for mapped in claim.mapping:
+        yield mapped.name, parse(mapped.quantity), _NO_AMOUNT
+    for overhead in claim.overhead:
+        once, each = (
+            parse(part) if part is not None else _NO_AMOUNT for part in (overhead.perPod, overhead.perContainer)
+        )
+        yield overhead.name, once, each
+
+
+def _add(total: dict[str, Amount], name: str, amount: Amount) -> None:
+    total[name] = total[name] + amount if name in total else amount
 
 
 # The size of a pod

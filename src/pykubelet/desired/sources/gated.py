@@ -53,6 +53,7 @@ class FieldGates(Value):
     file_owners: bool = True
     http2_probes: bool = True
     tls_probes: bool = True
+    claimed: bool = True
 
 
 def field_gates(settings: Settings) -> FieldGates:
@@ -69,6 +70,7 @@ def field_gates(settings: Settings) -> FieldGates:
         file_owners=settings.enabled("AtomicWriteVolumeUserFields"),
         http2_probes=settings.enabled("H2CContainerProbe"),
         tls_probes=settings.enabled("GRPCContainerProbeTLS"),
+        claimed=settings.enabled("DRANodeAllocatableResources"),
     )
 
 
@@ -88,6 +90,8 @@ def without_disabled(pod: Pod, gates: FieldGates) -> Pod:
         volumes=_each(pod.spec.volumes, lambda v: _volume(v, gates)),
         hostnameOverride=pod.spec.hostnameOverride if gates.hostname_override else "",
     )
+    if not gates.claimed and pod.status.nodeAllocatableResourceClaimStatuses:
+        pod = replace(pod, status=replace(pod.status, nodeAllocatableResourceClaimStatuses=()))
     return _with(pod, spec=spec)
 
 

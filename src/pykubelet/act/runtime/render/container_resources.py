@@ -22,12 +22,14 @@ from pykubelet.base.model.roster import is_critical
 from pykubelet.base.model.sizing import (
     MEMORY_HIGH,
     QOSClass,
+    claimed_memory,
     cpu_quota_us,
     cpu_shares,
     memory_high,
     pod_limits,
     pod_requests,
     qos_class,
+    with_claimed,
 )
 from pykubelet.edges.cri import cri_pb2
 
@@ -40,7 +42,8 @@ def container_resources(
     pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
 ) -> cri_pb2.LinuxContainerResources:
     """The resources of one container. Pod-level limits replace limits that the container lacks."""
-    requests, limits = _listed(container)
+    requests, own_limits = _listed(container)
+    limits = with_claimed(own_limits, pod, container.name)
     resources = _cpu_and_memory(
         settings,
         milli_value(requests["cpu"]) if "cpu" in requests else None,
@@ -123,10 +126,10 @@ def oom_score_adj(pod: Pod, container: AnyContainer, memory_capacity: int) -> in
         return BEST_EFFORT_OOM_SCORE - 1
     # The more of the node's memory a container requests, the lower its score.
     rest = _unassigned_memory_per_container(pod)
-    request = _memory_request(container)
+    request = _memory_request(pod, container)
     if isinstance(container, Container) and is_sidecar(container) and _is_init(pod, container.name):
         # A sidecar must not be killed before the containers it serves.
-        request = max(request, min((_memory_request(c) for c in pod.spec.containers), default=0))
+        request = max(request, min((_memory_request(pod, c) for c in pod.spec.containers), default=0))
     score = 1000 - 1000 * (request + rest) // memory_capacity
     if score < 1000 + GUARANTEED_OOM_SCORE:
         return 1000 + GUARANTEED_OOM_SCORE
@@ -137,8 +140,10 @@ def _is_init(pod: Pod, name: str) -> bool:
     return any(container.name == name for container in pod.spec.initContainers)
 
 
-def _memory_request(container: AnyContainer) -> int:
-    return value(container.resources.requests.get("memory")) if container.resources is not None else 0
+def _memory_request(pod: Pod, container: AnyContainer) -> int:
+    """With the container's share of what the pod has through claims."""
+    own = value(container.resources.requests.get("memory")) if container.resources is not None else 0
+    return own + claimed_memory(pod, container.name)
 
 
 def _unassigned_memory_per_container(pod: Pod) -> int:
@@ -147,7 +152,10 @@ def _unassigned_memory_per_container(pod: Pod) -> int:
         return 0
     assigned = sum_container_requests(pod.spec).get("memory")
     containers = len(pod.spec.containers) + len(pod.spec.initContainers)
-    return (whole - (assigned.value() if assigned is not None else 0)) // max(containers, 1)
+    taken = (assigned.value() if assigned is not None else 0) + sum(
+        claimed_memory(pod, container.name) for container in (*pod.spec.initContainers, *pod.spec.containers)
+    )
+    return max(0, whole - taken) // max(containers, 1)
 
 
 def _huge_page_limits(limits: dict[str, Quantity], sizes: tuple[int, ...]) -> list[cri_pb2.HugepageLimit]:
