@@ -5,7 +5,7 @@ locked on). A stage is `alpha`, `beta`, `GA` or `deprecated`, with `on` or `off`
 usual one of the stage (alpha: off; beta and GA: on), and `locked` if only the default can be set. `-`: the release does not have
 the gate. `.`: as in the release before.
 
-1.38 is what its notes of October 2026 state.
+1.38 is what its notes of October 2026 state. They do not state the stage of CertificateSigningRequestMLDSA, taken as alpha.
 Source: the kubelet's command line reference, the list of feature gates in the Kubernetes documentation, and the release notes.
 """
 
@@ -82,6 +82,7 @@ NodeLogQuery                                 GA,locked             .            
 NodeSwap                                     GA,locked             .                    .
 PLEGOnDemandRelist                           beta                  GA,locked            .
 PodAndContainerStatsFromCRI                  alpha                 beta,off             .
+PodCertificateMLDSA                          -                     -                    beta,off
 PodCertificateRequest                        beta,off              GA                   GA,locked
 PodLevelResourceManagers                     alpha                 beta,off             . PodLevelResources
 PodLevelResources                            beta                  .                    .
@@ -143,6 +144,7 @@ AuthorizePodWebsocketUpgradeCreatePermission beta                  .            
 AuthorizeWithSelectors                       GA,locked             -                    .
 BtreeWatchCache                              GA,locked             -                    .
 CBORServingAndStorage                        alpha                 .                    .
+CertificateSigningRequestMLDSA               -                     -                    alpha
 ClearingNominatedNodeNameAfterBinding        beta                  .                    .
 ClientsAllowCARotation                       beta                  .                    .
 ClientsAllowCBOR                             alpha                 .                    .
@@ -211,6 +213,7 @@ KubeProxyIPVS                                -                     deprecated,on
 KubeProxyNFTablesLocalhostNodePorts          -                     alpha                .
 ListFromCacheSnapshot                        beta                  .                    .
 LogarithmicScaleDown                         GA,locked             -                    .
+ManagedFieldsOptOut                          -                     -                    alpha
 ManifestBasedAdmissionControlConfig          alpha                 beta                 .
 MatchLabelKeysInPodAffinity                  GA,locked             .                    -
 MatchLabelKeysInPodTopologySpread            beta                  .                    .
@@ -253,7 +256,7 @@ ServiceAccountNodeAudienceRestriction        beta                  .            
 ServiceAccountTokenJTI                       GA,locked             .                    .
 ServiceAccountTokenNodeBinding               GA,locked             .                    .
 ServiceAccountTokenNodeBindingValidation     GA,locked             .                    .
-ServiceAccountTokenPodNodeInfo               GA,locked             .                    .
+ServiceAccountTokenPodNodeInfo               GA,locked             .                    -
 ServiceCIDRStatusFieldWiping                 deprecated,on         .                    .
 ShardedListAndWatch                          alpha                 .                    .
 SizeBasedListCostEstimate                    beta                  .                    .
@@ -271,7 +274,7 @@ StorageVersionHash                           beta                  .            
 StorageVersionMigrator                       beta,off              GA                   .
 StreamingCollectionEncodingToJSON            GA,locked             -                    .
 StreamingCollectionEncodingToProtobuf        GA,locked             -                    .
-StrictIPCIDRValidation                       beta                  .                    .
+StrictIPCIDRValidation                       beta                  .                    GA,locked
 StructuredAuthenticationConfiguration        GA,locked             -                    .
 StructuredAuthenticationConfigurationEgressSelector beta                  .                    .
 StructuredAuthenticationConfigurationJWKSMetrics beta                  .                    .
@@ -290,7 +293,7 @@ WatchListCompression                         -                     beta         
 WebhookRoundTripLoadBalancing                -                     beta                 .
 WindowsCPUAndMemoryAffinity                  alpha                 .                    .
 WindowsGracefulNodeShutdown                  beta                  .                    . GracefulNodeShutdown
-WindowsHostNetwork                           deprecated,off        .                    .
+WindowsHostNetwork                           deprecated,off        .                    -
 WinDSR                                       GA,locked             .                    .
 WinOverlay                                   GA,locked             .                    .
 WorkloadAwarePreemption                      alpha                 -                    . GangScheduling

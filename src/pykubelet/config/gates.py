@@ -58,6 +58,7 @@ FIXED: Mapping[str, Fixed] = {
             "InPlacePodVerticalScalingSchedulerPreemption": "only the scheduler decides on it",
             "NativeHistograms": "metrics are served as text, which has no native histograms",
             "PodAndContainerStatsFromCRI": "usage is read from cgroups, not from the runtime",
+            "PodCertificateMLDSA": "keys with ML-DSA are not made for pods",
             "RuntimeClassInImageCriApi": "images are not counted for each runtime handler",
             "UserNamespacesHostNetworkSupport": "a pod on the host's network cannot have its own user namespace",
         }.items()
