@@ -39,7 +39,10 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_HASH
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.observe.stats.sizes import read_log_sizes, read_volume_sizes
+from pykubelet.provide.objects.decide import pem_text
 from pykubelet.testing.cri.fake_state import FakeImage
+from pykubelet.testing.kubeapi.fake import Sent
+from pykubelet.testing.kubeapi.fake_store import ResourcePath
 
 PODS = f"{IN_DEFAULT}/pods"
 TRIES = 3
@@ -52,6 +55,8 @@ TAINTS = [{"key": f"k{number:06}", "value": "v", "effect": "NoExecute"} for numb
 NO_QUOTAS = VolumeQuotas(is_on=False)
 #: A small pod takes the places in caches for one pod if so much is kept, and after it nothing may be.
 KEPT_BYTES = 1 << 20
+#: Of a pod's certificate: 100 KiB, as much as an API server admits.
+CHAIN = pem_text(["A" * 4096] * 24)
 
 
 @dataclass
@@ -118,6 +123,18 @@ class CountingApiServer(MemoryApiServer):
         super().__init__(clock)
         self.received = 0
 
+    def _post(self, place: ResourcePath, sent: Sent) -> Json:
+        """Answer each request for a certificate at once, with a chain that is as long as it may be."""
+        made = super()._post(place, sent)
+        if place.plural != "podcertificaterequests":
+            return made
+        at = ResourcePath(place.group, place.plural, place.namespace, made["metadata"]["name"], "status")
+        condition = {"type": "Issued", "status": "True", "reason": "Signed"}
+        times = {"beginRefreshAt": "2099-01-01T00:00:00Z", "notAfter": "2099-01-02T00:00:00Z"}
+        return self.store.update(
+            at, {**made, "status": {"conditions": [condition], "certificateChain": CHAIN, **times}}
+        )
+
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         self.received += len(request.raw_path) + (request.content_length or 0)
         return await super()._serve(request)
@@ -134,6 +151,7 @@ class SpecNode:
         self._free, self._unused = 0, sys.maxsize
         self._node = Node(folder, loop, time.time(), registerWithTaints=TAINTS, maxPods=3000)
         self._api = CountingApiServer(self._node.clock)
+        self._api.served["certificates.k8s.io/v1"] = ("podcertificaterequests",)
         self._node.api = self._api
         self._node.runtime.registry[IMAGE] = FakeImage(IMAGE)
 
@@ -145,6 +163,7 @@ class SpecNode:
             await self._node.start()
             for path, item in usual_objects():
                 self._api.create(path, item)
+            self._api.create(f"{IN_DEFAULT}/serviceaccounts", {"metadata": {"name": "s"}})
             async with self._node.life(USUAL):
                 await asyncio.sleep(60)
                 await self._run_small()
@@ -337,6 +356,11 @@ class SpecNode:
         self._api.delete(f"{PODS}/small", {"gracePeriodSeconds": 1})
         assert await self._wait_gone()
 
+    def _collect(self) -> None:
+        """Remove the requests for certificates of pods that are gone, as the garbage collector of a control plane does."""
+        for place in [place for place in self._api.store.objects if place.plural == "podcertificaterequests"]:
+            self._api.store.remove(place)
+
     async def _wait_gone(self) -> bool:
         """Whether the pod goes; the API server is without it in any case."""
         for _ in range(int(GOES_S)):
@@ -344,6 +368,7 @@ class SpecNode:
             if not pods and not self._node.runtime.state.sandboxes:
                 break
             await asyncio.sleep(1)
+        self._collect()
         for place in [place for place in self._api.store.objects if place.plural == "pods"]:
             is_kept = bool(self._api.store.get(place)["metadata"].get("finalizers"))
             self._api.store.remove(place)

@@ -285,6 +285,22 @@ def tokens(share: float) -> Case:
 
 
 @product
+def pod_certificates(share: float) -> Case:
+    """The API server of the tests issues each certificate that is requested, with a chain as long as it may be."""
+    names = '"keyPath":"k%d","certificateChainPath":"c%d","credentialBundlePath":"b%d"'
+    source = f'{{"podCertificate":{{"signerName":"example.com/s","keyType":"ED25519",{names}}}}}'
+    sources = _some(source, 32, share)
+    return _case(volumes=_volumes({"projected": {"sources": sources}}), serviceAccountName="s")
+
+
+@product
+def too_many_pod_certificates(share: float) -> Case:
+    source = '{"podCertificate":{"signerName":"example.com/s%d","keyType":"ED25519","keyPath":"k%d"}}'
+    volumes = _volumes({"projected": {"sources": _some(source, 9_000, share)}})
+    return _case(volumes=volumes, serviceAccountName="s")
+
+
+@product
 def secrets_of_volumes(share: float) -> Case:
     volumes = _some('{"name":"v%d","secret":{"secretName":"s%d","optional":true}}', VOLUMES, share)
     return _case(volumes=volumes, container=_mounts(VOLUMES, share))

@@ -262,14 +262,8 @@ def test_the_files_of_a_certificate() -> None:
 
 
 def test_files_of_a_certificate_belong_to_the_pods_user() -> None:
-    pod = from_object(
-        Pod,
-        {
-            "metadata": {"name": "web", "namespace": "shop", "uid": "u1"},
-            "spec": {"securityContext": {"runAsUser": 1000}, "containers": [{"name": "main"}]},
-        },
-    )
-    found = plan(certified(keyPath="k"), with_certificate(ISSUED), pod=pod)
+    volume = certified(keyPath="k")
+    found = plan(volume, with_certificate(ISSUED), pod_of(volume, run_as=1000))
     assert isinstance(found, PayloadPlan)
     (file,) = found.files
     assert (file.mode, file.owner) == (0o600, 1000)
@@ -290,6 +284,14 @@ def test_a_certificate_that_no_signer_has_issued_refuses_the_volume_with_its_wai
     assert (found.error, found.waits) == ("credential bundle is not issued yet", (wait,))
     refused = plan(certified(keyPath="k"), with_certificate(Absent("PodCertificateRequest was permanently denied")))
     assert refused == RefusedPlan("PodCertificateRequest was permanently denied")
+
+
+def test_a_volume_with_more_certificates_than_are_requested_is_refused() -> None:
+    source = {"podCertificate": {"signerName": "x/y", "keyType": "ED25519", "keyPath": "k"}}
+    volume = from_object(Volume, {"name": "v", "projected": {"sources": [source] * 33}})
+    records = {replace(CERTIFICATE, source=index): CertificateRecord(found=ISSUED) for index in range(33)}
+    text = "the pod has more than 32 podCertificate sources: the others are not requested"
+    assert plan(volume, Content(True, certificates=records)) == RefusedPlan(text)
 
 
 def test_without_an_api_server_there_are_no_certificates() -> None:

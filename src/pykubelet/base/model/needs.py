@@ -8,6 +8,7 @@ Source: the Kubernetes documentation "Secrets", "ConfigMaps", "Projected Volumes
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
 
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.api.core import (
@@ -30,6 +31,8 @@ from pykubelet.base.model.ids import PodUID
 
 #: The API server's default of `serviceAccountToken.expirationSeconds`.
 TOKEN_LIFE_S = 3600
+#: So many certificates are requested for one pod: each takes CPU time for its key, and has a chain of up to 100 KiB.
+MAX_CERTIFICATES = 32
 _SIGNER = "signer="
 
 
@@ -148,11 +151,24 @@ def token_key(pod: Pod, source: ServiceAccountTokenProjection) -> TokenKey:
     )
 
 
-def certificate_key(pod: Pod, volume: Volume, index: int, source: PodCertificateProjection) -> CertificateKey:
-    """The certificate that the source with this index in a projected volume asks for."""
+@remember_last
+def certificate_keys(pod: Pod) -> Mapping[str, Mapping[int, CertificateKey]]:
+    """The certificates that are requested for the pod, by volume and index of the source: those of its first `MAX_CERTIFICATES`."""
+    found: dict[str, dict[int, CertificateKey]] = {}
+    for key in islice(_certificate_keys(pod), MAX_CERTIFICATES):
+        found.setdefault(key.volume, {})[key.source] = key
+    return found
+
+
+def _certificate_keys(pod: Pod) -> Iterator[CertificateKey]:
     metadata = pod.metadata
-    uid, signer = PodUID(metadata.uid), source.signerName
-    return CertificateKey(uid, metadata.namespace, metadata.name, volume.name, index, signer)
+    for volume in pod.spec.volumes:
+        for index, source in enumerate(volume.projected.sources if volume.projected is not None else ()):
+            if source.podCertificate is not None:
+                signer = source.podCertificate.signerName
+                yield CertificateKey(
+                    PodUID(metadata.uid), metadata.namespace, metadata.name, volume.name, index, signer
+                )
 
 
 def certificate_source(pod: Pod, key: CertificateKey) -> PodCertificateProjection | None:

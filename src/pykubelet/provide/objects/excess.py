@@ -10,7 +10,7 @@ from collections import Counter
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.content import CertificateKey, ContentKey, ObjectKey
+from pykubelet.base.model.content import ContentKey, ObjectKey
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import Needs
 from pykubelet.provide.objects.model import ContentSettings, Strategy
@@ -19,14 +19,6 @@ from pykubelet.provide.objects.model import ContentSettings, Strategy
 #: each watch is a connection. All such pods together have so many requests at once, because requests are sent in their order.
 MAX_KEYS, MANY, REQUESTS_OF_MANY = 2000, 100, 4
 TOO_MANY = f"not read, because the pod refers to more than {MAX_KEYS} objects and tokens"
-#: So many certificates are requested for one pod: each takes CPU time for its key, and has a chain of up to 100 KiB.
-MAX_CERTIFICATES = 32
-TOO_MANY_CERTIFICATES = f"not requested, because the pod has more than {MAX_CERTIFICATES} podCertificate sources"
-
-
-def too_many(key: ContentKey) -> str:
-    """The answer for a key that is not requested."""
-    return TOO_MANY_CERTIFICATES if isinstance(key, CertificateKey) else TOO_MANY
 
 
 class ExcessKeys:
@@ -80,14 +72,8 @@ class ExcessKeys:
 
 
 def _bounded(needs: Needs, most: int) -> tuple[Needs, frozenset[ContentKey]]:
-    objects, tokens, certificates = needs.objects, needs.tokens, needs.certificates
-    if len(objects) + len(tokens) > most:
-        objects = frozenset(sorted(objects)[:most])
-        tokens = frozenset(sorted(tokens, key=lambda key: key.audience)[: most - len(objects)])
-    if len(certificates) > MAX_CERTIFICATES:
-        ordered = sorted(certificates, key=lambda key: (key.volume, key.source))
-        certificates = frozenset(ordered[:MAX_CERTIFICATES])
-    if objects is needs.objects and tokens is needs.tokens and certificates is needs.certificates:
+    if len(needs.objects) + len(needs.tokens) <= most:
         return needs, frozenset()
-    kept = Needs(objects, tokens, certificates)
-    return kept, needs.all_keys - kept.all_keys
+    objects = frozenset(sorted(needs.objects)[:most])
+    tokens = frozenset(sorted(needs.tokens, key=lambda key: key.audience)[: most - len(objects)])
+    return Needs(objects, tokens, needs.certificates), (needs.objects - objects) | (needs.tokens - tokens)

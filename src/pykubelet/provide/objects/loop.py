@@ -39,7 +39,7 @@ from pykubelet.base.model.roster import RosterPod
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.provide.objects.bundles import TrustBundles
 from pykubelet.provide.objects.certificates import CertificateTools, PodCertificates
-from pykubelet.provide.objects.excess import MANY, ExcessKeys, too_many
+from pykubelet.provide.objects.excess import MANY, TOO_MANY, ExcessKeys
 from pykubelet.provide.objects.model import (
     Answered,
     ContentInputs,
@@ -226,8 +226,7 @@ class ContentLoop:
         for key in dropped:
             draft.put(key, None)
         for key in added:
-            found = Unreadable(too_many(key), self._clock.wall())
-            draft.put(key, CertificateRecord(found=found) if isinstance(key, CertificateKey) else found)
+            draft.put(key, Unreadable(TOO_MANY, self._clock.wall()))
         return kept
 
     def _take_roster(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pykubelet.base.api.core import Pod, ProjectedVolumeSource, Volume, VolumeProjection
 from pykubelet.base.model.content import ContentKey
-from pykubelet.base.model.needs import bundle_key, certificate_key, config_map_key, secret_key, token_key
+from pykubelet.base.model.needs import bundle_key, certificate_keys, config_map_key, secret_key, token_key
 from pykubelet.base.model.waits import Wait
 from pykubelet.provide.volumes.kind import HEAVY, NODE_UNKNOWN, PendingError, PlanInputs, UndecidedPlan, VolumesError
 from pykubelet.provide.volumes.payloads.api_files import Reader
@@ -20,9 +20,8 @@ from pykubelet.provide.volumes.payloads.payload_kind import payload_kind
 
 def keys(pod: Pod, volume: Volume) -> Iterable[ContentKey]:
     """The API objects of all sources of the volume."""
-    for index, source in enumerate(volume.projected.sources if volume.projected is not None else ()):
-        if source.podCertificate is not None:
-            yield certificate_key(pod, volume, index, source.podCertificate)
+    yield from certificate_keys(pod).get(volume.name, {}).values()
+    for source in volume.projected.sources if volume.projected is not None else ():
         yield from _source_keys(pod, source)
 
 
@@ -79,11 +78,11 @@ def _plan_sources(
     errors: dict[str, None] = {}
     waits: list[Wait] = []
     is_pending = True
+    requested = certificate_keys(pod).get(volume.name, {})
     for index, projection in enumerate(source.sources):
         try:
             if projection.podCertificate is not None:
-                key = certificate_key(pod, volume, index, projection.podCertificate)
-                files += reader.certificate(key, projection.podCertificate)
+                files += reader.certificate(requested.get(index), projection.podCertificate)
             else:
                 files += _plan_source(pod, source, projection, reader, allocatable)
         except PendingError as error:

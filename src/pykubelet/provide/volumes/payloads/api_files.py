@@ -31,12 +31,13 @@ from pykubelet.base.model.content import (
     Token,
     TrustBundle,
 )
-from pykubelet.base.model.needs import bundle_key, config_map_key, secret_key, token_key
+from pykubelet.base.model.needs import MAX_CERTIFICATES, bundle_key, config_map_key, secret_key, token_key
 from pykubelet.provide.volumes.kind import PendingError, VolumesError
 from pykubelet.provide.volumes.payloads.payload import ObjectData, ObjectFiles, PayloadFile, PayloadSource
 
 DEFAULT_MODE = 0o644
 OWNERS_ONLY = 0o600
+TOO_MANY_CERTIFICATES = f"the pod has more than {MAX_CERTIFICATES} podCertificate sources: the others are not requested"
 
 
 def user_of_files(pod: Pod) -> int | None:
@@ -96,13 +97,15 @@ class Reader:
             return []
         return [self._private(source.path, found.pem if isinstance(found, TrustBundle) else b"", source.user)]
 
-    def certificate(self, key: CertificateKey, source: PodCertificateProjection) -> list[PayloadFile]:
+    def certificate(self, key: CertificateKey | None, source: PodCertificateProjection) -> list[PayloadFile]:
         """The files with the private key and the certificate chain; none until both are there. PendingError while a signer has to act.
 
-        VolumesError if the request was refused.
+        `key`: None for a certificate that is not requested. VolumesError for that, and if the request was refused.
         """
         if not self._content.available:
             raise VolumesError("unimplemented")
+        if key is None:
+            raise VolumesError(TOO_MANY_CERTIFICATES)
         found = self._find(key, False)
         if not isinstance(found, PodCertificate):
             return []
