@@ -20,6 +20,7 @@ MACHINE = MachineFacts(2, 1, 1, 1 << 30, 0, "boot", "machine", "system", "6.1", 
 #: Labels with values of the agent itself, and how many there can be.
 OWN = {
     "access_mode": "access modes",
+    "assignment_type": "ways to assign resources",
     "boundary": "numa_node, physical_cpu",
     "config_mode": "levels of resources",
     "priority_bucket": "classes of priorities",
@@ -55,6 +56,7 @@ OWN = {
     "scope": "container, pod",
     "server_api_version": "versions of the pod resources API and of the Pods API",
     "server_type": "readwrite, readonly",
+    "source": "node, pod",
     "static": "true, empty",
     "status_code": "codes of gRPC",
     "status": "results of operations",
