@@ -244,3 +244,65 @@ async def test_with_the_gate_off_exclusive_cpus_have_a_quota(make_agent: MakeAge
     await agent.wait_running("pinned")
     await sees(agent, "pinned", "1")
     assert "100000" in quota(agent, agent.pods()["pinned"])
+
+
+WHOLE: dict[str, Any] = {
+    **STATIC,
+    "topologyManagerPolicy": "best-effort",
+    "topologyManagerScope": "pod",
+    "memoryManagerPolicy": "Static",
+    "systemReserved": {"memory": "200Mi"},
+    "evictionHard": {"memory.available": "100Mi"},
+    "reservedMemory": [{"numaNode": 0, "limits": {"memory": "300Mi"}}],
+    "featureGates": {"PodLevelResourceManagers": True},
+}
+
+
+async def test_the_containers_of_a_pod_share_what_it_has_as_a_whole(make_agent: MakeAgent) -> None:
+    """They have a CPU that no other pod has, keep their quota, and keep the CPU over restarts, with the gate off too."""
+    agent = make_agent(**WHOLE).start()
+    agent.put(pod("early"))
+    await agent.wait_running("early")
+    await sees(agent, "early", "0-1")
+    script = f"trap 'exit 0' TERM; {REPORT}"
+    both = make_pod("whole", make_container(script=script), make_container("log", script=script), resources=sized("1"))
+    agent.put(both)
+    await agent.wait_running("whole")
+    await sees(agent, "whole", "1")
+    await agent.wait_for("log sees 1", lambda: agent.output("whole", "log").split()[1:2] == ["1"])
+    await sees(agent, "early", "0-1", "0")
+    whole = agent.pods()["whole"]
+    uid = whole["metadata"]["uid"]
+    assert "100000" in quota(agent, whole), "no container may take all from the others"
+    assert state(agent)["entries"] == {uid: {"main": "1", "log": "1"}}
+    assert json.loads(state(agent)["data"])["podEntries"] == {uid: {"cpuSet": "1"}}
+    memory = json.loads(json.loads((agent.root / "memory_manager_state").read_text())["data"])
+    assert memory["podEntries"][uid]["memoryBlocks"] == [{"numaAffinity": [0], "type": "memory", "size": 20 << 20}]
+    booked = memory["machineState"]["0"]["memoryMap"]["memory"]["reserved"]
+    assert booked == 20 << 20
+    assert (
+        metric(agent, 'resource_manager_container_assignments{resource_name="cpu",assignment_type="pod_shared"}') == 2
+    )
+
+    before = (await agent.look()).running_ids()
+    for gates in ({"PodLevelResourceManagers": True}, {"PodLevelResourceManagers": False}):
+        agent.kill9()
+        agent.config_file.write_text(json.dumps({**json.loads(agent.config_file.read_text()), "featureGates": gates}))
+        agent.start()
+        await agent.wait_running("whole", "early")
+        agent.put(pod("second", "1"))
+        assert (await agent.wait_phase("second", "Failed"))["status"]["reason"] == UNEXPECTED
+        assert (await agent.look()).running_ids() == before
+        agent.remove("second")
+        await agent.wait_gone("second")
+    assert (seen(agent, "whole"), seen(agent, "early")) == (["1"], ["0-1", "0"])
+    assert json.loads((agent.root / "memory_manager_state").read_text())["machineState"]["0"]["memoryMap"]["memory"][
+        "reserved"
+    ] == (20 << 20)
+    agent.remove("whole")
+    await agent.wait_gone("whole")
+    await sees(agent, "early", "0-1", "0", "0-1")
+    assert "entries" not in state(agent) and "podEntries" not in state(agent)["data"]
+    agent.put(pod("third", "1"))
+    await agent.wait_running("third")
+    await sees(agent, "third", "1")
