@@ -5,12 +5,13 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from provide.placement.pool_pods import random_whole_pod
 from provide.placement.test_placement_recording import SHAPE, busy_node, recorded
 from provide.placement.together import GPU, FilledNode, make_managers
 
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.placement import DeviceResource
-from pykubelet.provide.placement.recording import KEPT_DEVICES, KEPT_STEPS
+from pykubelet.provide.placement.recording import KEPT_DEVICES, KEPT_STEPS, POOL
 from pykubelet.testing.random_pods import random_pod
 from pykubelet_offline.placement_replay import PlacementRecordingError, parse_placement, replay_placement
 
@@ -27,6 +28,22 @@ def test_a_replay_comes_out_as_recorded(policy: str, scope: str) -> None:
     assert sum("reason" in result for result in results) > 5 and sum("asks" in result for result in results) > 5
     # what follows from the steps before is not repeated
     assert sum(step["given"]["memory"] is not None for step in document["steps"]) <= 3
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+def test_pods_as_a_whole_come_out_as_recorded(scope: str) -> None:
+    random, node = Random(scope), FilledNode(make_managers(SHAPE, "restricted", scope, pod_level=True))
+    for number in range(60):
+        node.admit(random_whole_pod(random, number, cpus=2))
+        if node.pods and random.random() < 0.6:
+            node.release([random.choice(list(node.pods))])
+    document = recorded(node)
+    replayed = replay_placement(parse_placement(document))
+    assert [line for step in replayed for line in step.differences] == []
+    assert (sum(POOL in step.result for step in replayed) > 20) == (scope == "pod")
+    document["rules"]["topology"]["pod_level"] = False
+    changed = replay_placement(parse_placement(document))
+    assert any(step.differences for step in changed)
 
 
 def test_another_policy_makes_differences() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.sysfs import SysfsTree
@@ -78,6 +79,69 @@ NUMA node 0 (socket 0, memory 32Gi): CPUs 0-3,8-11
 NUMA node 1 (socket 1, memory 32Gi): CPUs 4-7,12-15
   4-5,12-13            default/p1 main
   6-7,14-15            default/p3 main
+""",
+        "",
+    )
+
+
+WHOLE = (
+    CONFIG
+    + """\
+topologyManagerScope: pod
+memoryManagerPolicy: Static
+systemReserved: {memory: 924Mi}
+evictionHard: {memory.available: 100Mi}
+reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]
+featureGates: {PodLevelResourceManagers: true}
+"""
+)
+
+
+def whole(name: str, cpu: str, *containers: str) -> dict[str, Any]:
+    """A pod with CPUs as a whole and its containers c0.., "" for one that shares."""
+    limits = [{"limits": {"cpu": own, "memory": "1Gi"}} if own else {} for own in containers]
+    listed = [{"name": f"c{number}", "resources": resources} for number, resources in enumerate(limits)]
+    amounts = {"cpu": cpu, "memory": "8Gi"}
+    resources = {"requests": amounts, "limits": amounts}
+    return {"metadata": {"name": name}, "spec": {"resources": resources, "containers": listed}}
+
+
+def test_pods_as_a_whole(run: Run) -> None:
+    listed = [whole("a", "4", "2", "", ""), whole("b", "6", "2", "1"), whole("c", "4", ""), whole("d", "2", "2", "")]
+    assert run(MACHINE, json.dumps(listed), WHOLE) == (
+        3,
+        """\
+default/a: admitted
+  the pod as a whole: CPUs 1-2,9-10, 8Gi memory on node 0
+  c0: CPUs 1,9, 1Gi memory on node 0
+  c1: CPUs 2,10 shared with others of the pod
+  c2: CPUs 2,10 shared with others of the pod
+default/b: admitted
+  the pod as a whole: CPUs 4-6,12-14, 8Gi memory on node 1
+  c0: CPUs 4,12, 1Gi memory on node 1
+  c1: CPUs 5, 1Gi memory on node 1
+default/c: rejected, TopologyAffinityError: Pod Scope pod with pod-level resources failed admission under pod-scope topology manager
+  needs 4 CPUs on one NUMA node; largest free: 2 on node 0, held by default/a as a whole (4), the system (2)
+default/d: rejected, TopologyAffinityError: Pod Scope pod with pod-level resources failed admission under pod-scope topology manager
+  pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no cpus for shared containers
+
+NUMA node 0 (socket 0, memory 32Gi): CPUs 0-3,8-11
+  0,8                  reserved
+  1,9                  default/a c0
+  2,10                 default/a (shared)
+  3,11                 shared pool
+  1Gi memory           default/a c0
+  7Gi memory           default/a (shared)
+  23Gi memory          free of 31Gi
+NUMA node 1 (socket 1, memory 32Gi): CPUs 4-7,12-15
+  4,12                 default/b c0
+  5                    default/b c1
+  6,13-14              default/b (shared)
+  7,15                 shared pool
+  1Gi memory           default/b c0
+  1Gi memory           default/b c1
+  6Gi memory           default/b (shared)
+  24Gi memory          free of 32Gi
 """,
         "",
     )
