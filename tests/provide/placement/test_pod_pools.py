@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from random import Random
 
@@ -12,6 +13,7 @@ from provide.placement.cpu_pods import make_manager, make_pod
 from provide.placement.pool_pods import GIB, random_whole_pod, shown, whole_managers, whole_pod
 from provide.placement.stand import view
 from provide.placement.together import FilledNode, make_managers, names_of, start_memory
+from support.cost import check_cost
 from support.machines import Shape
 
 from pykubelet.base.api.core import Pod
@@ -579,6 +581,33 @@ def test_metrics_of_containers_and_of_errors(scope: str, pod: Pod, expected: lis
     plain = admit(off.topology, off.providers, pod)
     assert isinstance(plain, Admitted | PlacementRejection)
     assert not [increment for increment in plain.increments if increment.metric.startswith("resource_manager")]
+
+
+# cost
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(whole_pod("a", "31", *[""] * 500), id="all-share"),
+        pytest.param(whole_pod("a", "31", "", init=("",) * 499), id="init-containers-that-share"),
+        pytest.param(whole_pod("a", "31", *["1"] * 30, *[""] * 470, memory="40Gi"), id="some-have-their-own"),
+        pytest.param(whole_pod("a", "31", "", sidecars=("500m",) * 499, memory="600Gi"), id="memory-of-their-own"),
+    ],
+)
+def test_a_pod_of_500_containers_holds_nothing_up(pod: Pod) -> None:
+    managers = whole_managers(Shape(cores_per_node=16, node_memory=1000 * GIB))
+
+    async def place() -> None:
+        after = admitted(managers, pod)
+        await asyncio.sleep(0)
+        placement = after.placement(pod, 0.0)
+        await asyncio.sleep(0)
+        assert after.has_all(pod) and len(placement.containers) == 500
+        await asyncio.sleep(0)
+        assert not after.release(["a"]).holders()
+
+    check_cost("a pod as a whole", place)
 
 
 # whatever happens

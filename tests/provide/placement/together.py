@@ -23,7 +23,7 @@ from pykubelet.provide.claims.decide import take_claim
 from pykubelet.provide.claims.model import Cache, ClaimKey, PodClaimRef, claims_of, with_info, without_pod
 from pykubelet.provide.claims.state import decode_state, encode_state
 from pykubelet.provide.placement import cpu_manager, cpu_state, memory_state
-from pykubelet.provide.placement.cpu_manager import shares_cpus
+from pykubelet.provide.placement.cpu_manager import sharers
 from pykubelet.provide.placement.cpu_policy import pool_size
 from pykubelet.provide.placement.devices import device_checkpoint
 from pykubelet.provide.placement.devices.device_manager import DeviceManager
@@ -193,7 +193,7 @@ class FilledNode:
         for uid, pod in self.pods.items():
             init, regular = pod.spec.initContainers, pod.spec.containers
             staying = [c.name for c in (*init, *regular) if c in regular or is_sidecar(c)]
-            exclusive = [name for name in staying if not shares_cpus(cpus.state, pod, name)]
+            exclusive = [name for name in staying if name not in sharers(cpus.state, pod)]
             check_disjoint(cpus.state.own(uid, name) for name in exclusive)
             if uid in pools:
                 self.check_pool(pod, staying, exclusive)

@@ -440,17 +440,19 @@ def without_quota(state: CpuState, pod: Pod, *, gate: bool) -> NoQuota:
     """
     if not gate:
         return NoQuota()
+    uid, sharing = pod.metadata.uid, sharers(state, pod)
     names = [c.name for c in (*pod.spec.initContainers, *pod.spec.containers)]
-    exclusive = frozenset(
-        name for name in names if state.own(pod.metadata.uid, name) and not shares_cpus(state, pod, name)
-    )
+    exclusive = frozenset(name for name in names if name not in sharing and state.own(uid, name))
     is_whole = not has_pod_level_resources(pod) or len(exclusive) == len(names)
     return NoQuota(bool(exclusive) and is_whole, exclusive)
 
 
-def shares_cpus(state: CpuState, pod: Pod, container: str) -> bool:
-    """Whether the container's CPUs are those of its pod, which other containers use too."""
-    return pod.metadata.uid in state.pools and container not in exclusive_counts(pod, pod_level=True)
+def sharers(state: CpuState, pod: Pod) -> frozenset[str]:
+    """The containers whose CPUs are those of their pod, which others use too."""
+    if pod.metadata.uid not in state.pools:
+        return frozenset()
+    names = (c.name for c in (*pod.spec.initContainers, *pod.spec.containers))
+    return frozenset(names).difference(exclusive_counts(pod, pod_level=True))
 
 
 class CpuGauges(Value):

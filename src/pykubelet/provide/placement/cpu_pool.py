@@ -97,8 +97,11 @@ class _Division:
     def _lend(self, container: Container, before: frozenset[int]) -> NotEnough | None:
         """CPUs until the init container has completed, which no sidecar before it has. `before`: those it has."""
         name, free = container.name, self.pool - self.taken
-        count = self.counts.get(name, len(free))
-        picked = before if len(before) == count and before <= free else self._pick(free, count)
+        count = self.counts.get(name)
+        if count is None:
+            picked: frozenset[int] | NotEnough = free
+        else:
+            picked = before if len(before) == count and before <= free else self._pick(free, count)
         if isinstance(picked, NotEnough):
             return picked
         self.made[name] = picked

@@ -23,7 +23,7 @@ from pykubelet.base.model.placement import (
 )
 from pykubelet.base.model.waits import Wait
 from pykubelet.provide.placement import cpu_manager
-from pykubelet.provide.placement.cpu_manager import CpuManager, CpuState, shares_cpus, without_quota
+from pykubelet.provide.placement.cpu_manager import CpuManager, CpuState, sharers, without_quota
 from pykubelet.provide.placement.cpu_policy import NONE, STATIC, exclusive_counts, pool_size
 from pykubelet.provide.placement.cpu_pool import shared_part
 from pykubelet.provide.placement.memory_manager import MemoryManager, MemoryPolicy
@@ -191,13 +191,14 @@ class Managers(Value):
     def placement(self, pod: Pod, seen_at: float) -> PodPlacement:
         """What the containers of an admitted pod have."""
         uid, containers = pod.metadata.uid, {}
+        sharing, own_memory = sharers(self.cpu_state, pod), self.memory.own_blocks(pod)
         for container in (*pod.spec.initContainers, *pod.spec.containers):
             name, own = container.name, self.cpu_state.own(uid, container.name)
             found = ContainerPlacement(
                 cpus=own,
-                shares_cpus=bool(own) and shares_cpus(self.cpu_state, pod, name),
+                shares_cpus=bool(own) and name in sharing,
                 mems=self.memory.cpuset_mems(uid, name),
-                memory=self.memory.own_blocks(pod, container),
+                memory=own_memory.get(name, ()),
                 devices=self.devices.assigned(uid, name) if self.devices is not None else (),
                 options=self.devices.options(uid, name) if self.devices is not None else Devices(),
             )

@@ -202,7 +202,8 @@ class MemoryManager(Value):
         for block in self.state.pools[pod_uid]:
             machine = _unbooked(machine, block)
         pools = {uid: pool for uid, pool in self.state.pools.items() if uid != pod_uid}
-        return replace(self, state=replace(self.state, machine=machine, pools=pools))
+        entries = {uid: containers for uid, containers in self.state.entries.items() if uid != pod_uid}
+        return replace(self, state=MemoryState(machine, entries, pools))
 
     def release_completed(self, pod: Pod, container: str) -> MemoryManager:
         """A container of the pod was created: the init containers before it, but for sidecars, have run to completion."""
@@ -218,6 +219,9 @@ class MemoryManager(Value):
         """Releases the memory of all containers that are not in `active`: names by pod UID. Once all sources are known."""
         manager = self
         for pod_uid, containers in self.state.entries.items():
+            if pod_uid in self.state.pools and pod_uid not in active:
+                manager = manager._without_pool(pod_uid)
+                continue
             for name in containers:
                 if name not in active.get(pod_uid, ()):
                     manager = manager.release(pod_uid, name)
@@ -230,13 +234,14 @@ class MemoryManager(Value):
         """The container's memory, as the PodResources API lists it."""
         return self.state.blocks(pod_uid, container) or ()
 
-    def own_blocks(self, pod: Pod, container: Container) -> tuple[MemoryBlock, ...]:
-        """The container's memory that no other container has. Of a pod with a pool, containers that complete have none: what they use is
-        also that of later ones."""
+    def own_blocks(self, pod: Pod) -> Mapping[str, tuple[MemoryBlock, ...]]:
+        """The memory of each container that no other container has. Of a pod with a pool, containers that complete have none: what they
+        use is also that of later ones."""
         uid = pod.metadata.uid
-        if uid in self.state.pools and (container not in staying(pod) or not own_sizes(container)):
-            return ()
-        return self.blocks(uid, container.name)
+        entries = self.state.entries.get(uid, {})
+        if uid not in self.state.pools:
+            return entries
+        return {c.name: entries[c.name] for c in staying(pod) if c.name in entries and own_sizes(c)}
 
     def shared_blocks(self, pod: Pod) -> tuple[MemoryBlock, ...]:
         """What is left of the pod's pool for the containers that share it."""
