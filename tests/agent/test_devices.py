@@ -121,7 +121,7 @@ async def test_devices_inside_a_container_through_all_restarts(make_agent: MakeA
         await agent.wait_gone("first")
         agent.put(wanting("fifth", 2))
         await agent.wait_running("fifth")
-        assert "ids=b,c" in agent.output("fifth", "main")
+        await agent.wait_for("output", lambda: "ids=b,c" in agent.output("fifth", "main"))
         assert (
             first["metadata"]["uid"] not in (agent.root / "device-plugins" / "kubelet_internal_checkpoint").read_text()
         )
@@ -226,4 +226,4 @@ async def test_devices_are_aligned_with_exclusive_cpus(make_agent: MakeAgent) ->
         agent.put(exclusive("near", R))
         await agent.wait_running("near")
         assert plugin.calls("Allocate") == [{"call": "Allocate", "ids": [["a"]]}]
-        assert "Cpus_allowed_list:\t1" in agent.output("near", "main")
+        await agent.wait_for("output", lambda: "Cpus_allowed_list:\t1" in agent.output("near", "main"))

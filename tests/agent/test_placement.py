@@ -239,7 +239,8 @@ def pending(of: Json) -> Json:
 
 
 async def test_with_the_gate_off_exclusive_cpus_have_a_quota(make_agent: MakeAgent) -> None:
-    agent = make_agent(**STATIC, featureGates={"DisableCPUQuotaWithExclusiveCPUs": False}).start()
+    old = ("--emulated-version", "1.36")  # later, the gate is locked
+    agent = make_agent(old, **STATIC, featureGates={"DisableCPUQuotaWithExclusiveCPUs": False}).start()
     agent.put(pod("pinned", "1"))
     await agent.wait_running("pinned")
     await sees(agent, "pinned", "1")
