@@ -319,6 +319,20 @@ async def test_failed_requests_are_shown_and_repeated(fault: ApiFault, text: str
         await signed(s)
 
 
+async def test_requests_that_cannot_be_read_are_no_wait_for_the_signer() -> None:
+    async with issuing() as s:
+        s.server.faults.append(ApiFault("GET", "podcertificaterequests", 403, "Forbidden", "no rights", times=-1))
+        s.want(pod_with(projected=(source(),)))
+        found = await s.found(key())
+        assert isinstance(found, Pending) and found.wait.owner is Owner.OBJECT_CACHE
+        name = open_requests(s.server)[0]["metadata"]["name"]
+        assert found.wait.detail.startswith(f"no rights; PodCertificateRequest shop/{name} cannot be read; for volume")
+        answer(s.server)
+        s.server.faults.clear()
+        await s.value(key())
+        assert s.server.counted["POST podcertificaterequests"] == 1
+
+
 async def test_a_refused_account_costs_no_key() -> None:
     async with issuing() as s:
         s.want(pod_with(projected=(source(),), account="other"))

@@ -184,11 +184,13 @@ class PodCertificates:
                 self._take(listed)
 
     def _take(self, listed: Listed[PodCertificateRequest]) -> None:
-        """Look at the sources with changed requests; at all with requests once the newest state is known again."""
+        """Look at the sources with changed requests; at all with requests if it changes whether the newest state is known."""
         before, was_current = self._requests, self._is_current
         self._requests, self._is_current = listed.items, listed.synced and listed.error is None
         names = changed_keys(before, self._requests)
-        if self._is_current and not was_current:
+        problem = listed.error.message if listed.error is not None else ""
+        if self._is_current is not was_current or problem != self._problem:
+            self._problem = problem
             names = list(self._by_request)
         for name in names:
             if name in self._by_request:
@@ -331,11 +333,14 @@ class PodCertificates:
         """The wait for the certificate, as users see it."""
         what, subject = wait_label(source.key)
         used = f'volume "{source.key.volume}", source {source.key.source}'
-        asked = asked_of(source.state)
+        asked, problem = asked_of(source.state), source.problem or self._problem
         if asked is not None:
-            detail = f"PodCertificateRequest {source.key.namespace}/{asked.name} is not answered; for {used}"
-            return Wait(what, Owner.SIGNER, asked.since, subject, detail=detail, next_step="write it into the volume")
-        problem = source.problem or self._problem
+            name = f"PodCertificateRequest {source.key.namespace}/{asked.name}"
+            if problem:
+                detail, step = f"{problem}; {name} cannot be read; for {used}", "read it again"
+                return Wait(what, Owner.OBJECT_CACHE, asked.since, subject, detail=detail, next_step=step)
+            detail, step = f"{name} is not answered; for {used}", "write it into the volume"
+            return Wait(what, Owner.SIGNER, asked.since, subject, detail=detail, next_step=step)
         detail = f"{problem}; for {used}" if problem else f"being requested for {used}"
         return Wait(what, Owner.OBJECT_CACHE, source.since, subject, detail=detail, next_step="request it")
 
