@@ -25,7 +25,9 @@ def stage(gate: Gate | None) -> str:
 def effect(name: str) -> str:
     """What a gate of the kubelet does in this agent."""
     if name in FIXED:
-        return f"always {'on' if FIXED[name].on else 'off'}: {FIXED[name].why}"
+        fixed = FIXED[name]
+        when = "always" if fixed.since is min(Release) else f"since {fixed.since} always"
+        return f"{when} {'on' if fixed.on else 'off'}: {fixed.why}"
     if name in EITHER_WAY:
         return "both values have the same effect"
     if any(name in settable_gates(release) for release in Release):

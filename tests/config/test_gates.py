@@ -9,6 +9,7 @@ from pykubelet.config.gates import (
     FeatureStage,
     all_gates,
     dependency_problems,
+    fixed_gate,
     known_gates,
     kubelet_gates,
     settable_gates,
@@ -82,7 +83,7 @@ ROWS = [(release, name, *row) for release, table in TABLES.items() for name, row
 
 @pytest.mark.parametrize(("release", "name", "default", "locked"), ROWS, ids=[f"{row[0]}-{row[1]}" for row in ROWS])
 def test_a_gate_has_its_default_and_lock(release: Release, name: str, default: bool, locked: bool) -> None:
-    fixed = FIXED.get(name)
+    fixed = fixed_gate(name, release)
     assert known_gates(release)[name].default is default
     assert FeatureGates({}, release).enabled(name) is (default if fixed is None else fixed.on)
     if fixed is None:
@@ -118,6 +119,13 @@ def test_a_gate_of_another_release_is_refused_with_what_to_do() -> None:
     ]
     assert setting_problems({"DefaultPodSysctls": False}, Release.V1_36) == [
         "unrecognized feature gate: DefaultPodSysctls (new in Kubernetes 1.37; this agent is 1.36)"
+    ]
+
+
+def test_a_gate_may_have_its_effect_in_an_older_release_only() -> None:
+    assert FeatureGates({"CSIVolumeHealth": True}, Release.V1_36).enabled("CSIVolumeHealth")
+    assert setting_problems({"CSIVolumeHealth": True}) == [
+        "cannot set feature gate CSIVolumeHealth to true here: health of volumes by CSI 1.13 is not reported"
     ]
 
 

@@ -37,10 +37,11 @@ class Gate(Value):
 
 
 class Fixed(Value):
-    """A gate that this agent does not let be set: whether it is on, and why."""
+    """A gate that this agent does not let be set: whether it is on, and why. `since`: the first release for which that holds."""
 
     on: bool
     why: str
+    since: Release = Release.V1_36
 
 
 _RELOADED = "are always read again"
@@ -63,6 +64,7 @@ FIXED: Mapping[str, Fixed] = {
             "UserNamespacesHostNetworkSupport": "a pod on the host's network cannot have its own user namespace",
         }.items()
     },
+    "CSIVolumeHealth": Fixed(False, "health of volumes by CSI 1.13 is not reported", since=Release.V1_37),
     "ReloadKubeletClientCAFile": Fixed(True, f"the contents of a changed client CA file {_RELOADED}"),
     "ReloadKubeletServerCertificateFile": Fixed(True, f"changed certificate and key files {_RELOADED}"),
 }
@@ -112,6 +114,12 @@ def _gate(word: str, needs: tuple[str, ...]) -> Gate | None:
     return Gate(default, stage, "locked" in marks, needs)
 
 
+def fixed_gate(name: str, release: Release) -> Fixed | None:
+    """The one value that a gate has here in a release; None if it can be set."""
+    fixed = FIXED.get(name)
+    return fixed if fixed is not None and release.has(fixed.since) else None
+
+
 def all_gates() -> Mapping[str, Mapping[Release, Gate]]:
     """Every gate of any release by name: what it is in each release that has it."""
     return {name: row.stages for name, row in _table().items()}
@@ -147,8 +155,8 @@ class FeatureGates(Value):
 
         Raises KeyError for a name of no release, which is a bug in the caller.
         """
-        if name in FIXED:
-            return FIXED[name].on
+        if (fixed := fixed_gate(name, self.release)) is not None:
+            return fixed.on
         gate = known_gates(self.release).get(name)
         if gate is None:
             return _settled(name, self.release)
@@ -174,8 +182,10 @@ class FeatureGates(Value):
     def unmoved(self) -> tuple[str, ...]:
         """The gates that keep their values although `AllAlpha` or `AllBeta` sets the other one, sorted."""
         gates = known_gates(self.release)
-        here = (name for name in FIXED if name in gates)
-        return tuple(sorted(name for name in here if self.given.get(_group(gates[name])) is (not FIXED[name].on)))
+        here = {
+            name: fixed for name in FIXED if name in gates and (fixed := fixed_gate(name, self.release)) is not None
+        }
+        return tuple(sorted(name for name in here if self.given.get(_group(gates[name])) is (not here[name].on)))
 
 
 def _settled(name: str, release: Release) -> bool:
@@ -202,8 +212,8 @@ def setting_problems(given: Mapping[str, bool], release: Release = CURRENT) -> l
         elif gate.locked and given[name] != gate.default:
             fixed = str(gate.default).lower()
             problems.append(f"cannot set feature gate {name} to {wanted}, feature is locked to {fixed}")
-        elif name in FIXED and given[name] != FIXED[name].on:
-            problems.append(f"cannot set feature gate {name} to {wanted} here: {FIXED[name].why}")
+        elif (here := fixed_gate(name, release)) is not None and given[name] != here.on:
+            problems.append(f"cannot set feature gate {name} to {wanted} here: {here.why}")
     return problems
 
 
