@@ -102,7 +102,7 @@ class PodsApi:
                 uid = PodUID(pb.GetPodRequest.FromString(request).podUID)
             except DecodeError as error:
                 raise RpcError(Code.INTERNAL, f"cannot read the request: {error}") from error
-            shown = self._pods.now().get(uid)
+            shown = self._pods.find(uid)
             if shown is None:
                 raise RpcError(Code.NOT_FOUND, f"pod with UID {uid} not found")
             async with self._gets:

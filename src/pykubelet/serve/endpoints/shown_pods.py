@@ -133,6 +133,13 @@ class ShownPods:
             return self._shown
         return shown
 
+    def find(self, uid: PodUID) -> ShownPod | None:
+        """One pod; None if there is no such pod."""
+        if self.watches:
+            return self.now().get(uid)
+        pod = next((pod for known, pod in self._current() if known == uid), None)
+        return ShownPod(pod, self._pods.statuses.get().pods.get(uid)) if pod is not None else None
+
     def _current(self) -> Iterator[tuple[PodUID, Pod]]:
         roster = self._pods.roster.get().pods
         for uid, entry in roster.items():
