@@ -22,6 +22,15 @@ PAGES = ("/metrics", "/metrics/cadvisor", "/metrics/probes", "/metrics/resource"
 #: What promtool reports of names that the kubelet and cAdvisor have had for years.
 KNOWN_COMPLAINTS = re.compile(r'should (not )?have "_(count|total)" suffix|_duration_ms metric names|not \'camelCase\'')
 
+#: Each has a value if the histogram is a native one. A relist takes between a microsecond and a minute.
+NATIVE_QUERIES = (
+    "histogram_count(kubelet_pleg_relist_duration_seconds) >= 1",
+    "histogram_quantile(0.5, kubelet_pleg_relist_duration_seconds) > 1e-6 < 60",
+    "sum by (operation_type) (histogram_count(kubelet_runtime_operations_duration_seconds)) >= 1",
+    'kubelet_running_pods{job="kubelet"} >= 1',
+    'container_cpu_usage_seconds_total{job="cadvisor", container="app"} >= 0',
+)
+
 
 def program(name: str) -> Path:
     found = packages.unpacked("prometheus", name)
@@ -30,14 +39,14 @@ def program(name: str) -> Path:
     return found
 
 
-def start(text: str, folder: Path) -> tuple[subprocess.Popen[bytes], Prometheus, Path]:
+def start(text: str, folder: Path, *flags: str) -> tuple[subprocess.Popen[bytes], Prometheus, Path]:
     """The process, its API and its log."""
     config = folder / "prometheus.yml"
     config.write_text(text)
     subprocess.run([program("promtool"), "check", "config", config], check=True, capture_output=True)
     log, port = folder / "prometheus.log", host.free_port(0)
     argv = [str(program("prometheus")), f"--config.file={config}", f"--storage.tsdb.path={folder}/tsdb"]
-    argv += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=debug"]
+    argv += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=debug", *flags]
     with log.open("wb") as output:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder)
     return process, Prometheus(f"http://127.0.0.1:{port}"), log
@@ -51,7 +60,7 @@ def complaints(page: str) -> list[str]:
 
 
 @asynccontextmanager
-async def scraping(agent: Agent, pki: Path, folder: Path) -> AsyncIterator[tuple[Prometheus, Path]]:
+async def scraping(agent: Agent, pki: Path, folder: Path, *flags: str) -> AsyncIterator[tuple[Prometheus, Path]]:
     """Prometheus with the configuration of the guide, with the places and the interval of the test."""
     text = configuration()
     for given, ours in {
@@ -61,7 +70,7 @@ async def scraping(agent: Agent, pki: Path, folder: Path) -> AsyncIterator[tuple
     }.items():
         assert given in text, given
         text = text.replace(given, ours)
-    process, served, log = start(text, folder)
+    process, served, log = start(text, folder, *flags)
     try:
         await agent.wait_for("Prometheus is ready", served.is_ready)
         yield served, log
@@ -118,3 +127,17 @@ async def test_prometheus_scrapes_the_node_and_dashboards_have_values(make_agent
     assert [line for line in lines if re.search("level=(warn|error)", line)] == [], (
         "no duplicate sample, none out of order"
     )
+    # with native histograms, it scrapes protobuf
+    folder = tmp_path / "native"
+    folder.mkdir()
+    async with scraping(agent, tmp_path / "pki", folder, "--enable-feature=native-histograms") as (prometheus, log):
+        for query in NATIVE_QUERIES:
+
+            def has_native_values(query: str = query) -> bool:
+                return bool(prometheus.values(query))
+
+            await agent.wait_for(query, has_native_values)
+        await agent.wait_for("every page was scraped three times", lambda: prometheus.values(twice))
+        assert prometheus.is_up(), prometheus.ask("targets")
+        lines = log.read_text().splitlines()
+    assert [line for line in lines if re.search("level=(warn|error)", line)] == []

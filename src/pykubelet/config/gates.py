@@ -57,7 +57,6 @@ FIXED: Mapping[str, Fixed] = {
             "InPlacePodVerticalScalingExclusiveCPUs": "containers with exclusive CPUs cannot be resized in place",
             "InPlacePodVerticalScalingExclusiveMemory": "containers with memory of NUMA nodes of their own cannot be resized in place",
             "InPlacePodVerticalScalingSchedulerPreemption": "only the scheduler decides on it",
-            "NativeHistograms": "metrics are served as text, which has no native histograms",
             "PodAndContainerStatsFromCRI": "usage is read from cgroups, not from the runtime",
             "PodCertificateMLDSA": "keys with ML-DSA are not made for pods",
             "RuntimeClassInImageCriApi": "images are not counted for each runtime handler",

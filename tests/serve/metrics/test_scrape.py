@@ -11,7 +11,8 @@ import pytest
 from pykubelet.base.kit.flight import Outcome, SingleFlight, Uncertain
 from pykubelet.base.kit.metrics import MetricFamily, MetricSample
 from pykubelet.net.http.server import Answer, Request, Response
-from pykubelet.serve.metrics.exposition import render_metrics, with_stability
+from pykubelet.serve.metrics.exposition import CONTENT_TYPE, render_metrics, with_stability
+from pykubelet.serve.metrics.protobuf_exposition import PROTOBUF_CONTENT_TYPE
 from pykubelet.serve.metrics.routes import health_metrics, probe_metrics
 from pykubelet.serve.metrics.scrape import scrape, takes_gzip
 
@@ -87,3 +88,16 @@ async def test_the_start_of_the_process_has_a_level_on_the_small_pages() -> None
         answer = await handler(Request("GET", "/metrics/probes"))
         assert isinstance(answer, Response)
         assert b"# HELP process_start_time_seconds [ALPHA] Start time" in answer.body
+
+
+@pytest.mark.parametrize(("only_text", "expected"), [(False, PROTOBUF_CONTENT_TYPE), (True, CONTENT_TYPE)])
+async def test_protobuf_for_clients_that_prefer_it(only_text: bool, expected: str) -> None:
+    """With the gate NativeHistograms on."""
+    page = scrape(probe_metrics, SingleFlight("test"), 0.0, only_text=only_text)
+    headers = {"accept": f"{PROTOBUF_CONTENT_TYPE},text/plain;q=0.5"}
+    answer = await page(Request("GET", "/metrics/probes", headers=headers))
+    assert isinstance(answer, Response)
+    assert answer.content_type == expected
+    answer = await page(Request("GET", "/metrics/probes", headers={"accept": "text/plain"}))
+    assert isinstance(answer, Response)
+    assert answer.content_type == CONTENT_TYPE

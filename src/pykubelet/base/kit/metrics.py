@@ -14,6 +14,7 @@ from decimal import Decimal
 
 from msgspec import Struct
 
+from pykubelet.base.kit.native_histograms import NativeCounts
 from pykubelet.base.kit.values import Value, field
 
 DEFAULT_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -37,12 +38,13 @@ class MetricSample(Value):
 
 
 class MetricFamily(Value):
-    """A metric with all its samples. `kind`: counter, gauge, histogram."""
+    """A metric with all its samples. `kind`: counter, gauge, histogram. `native`: the native histograms of its series, by labels."""
 
     name: str
     kind: str
     help: str
     samples: Iterable[MetricSample] = field(default_factory=tuple)
+    native: Mapping[Labels, NativeCounts] = field(default_factory=dict)
 
 
 class _Metric(ABC):
@@ -124,6 +126,7 @@ class Gauge(_Metric):
 class _Buckets(Struct):
     counts: list[int]
     total: float = 0.0
+    native: NativeCounts = field(default_factory=NativeCounts)
 
 
 class Histogram(_Metric):
@@ -155,6 +158,7 @@ class Histogram(_Metric):
             found = self._values.setdefault(key, self._empty())
         found.counts[bisect_left(self._bounds, value)] += 1
         found.total += value
+        found.native.observe(value)
 
     def forget(self, *labels: str) -> None:
         """What these labels stood for is gone."""
@@ -173,7 +177,8 @@ class Histogram(_Metric):
         samples: list[MetricSample] = []
         for key, found in self._values.items():
             samples += histogram_samples(self._bounds, found.counts, found.total, self._labelled(key))
-        return MetricFamily(self.name, "histogram", self.help, samples)
+        native = {self._labelled(key): found.native.copy() for key, found in self._values.items()}
+        return MetricFamily(self.name, "histogram", self.help, samples, native)
 
 
 def bound_text(bound: float) -> str:

@@ -137,7 +137,8 @@ def _metrics_page(
     path: str, handler: Callable[[EndpointInputs], EndpointHandler], label: str = ""
 ) -> Endpoint[EndpointInputs]:
     def scraped(inputs: EndpointInputs) -> EndpointHandler:
-        return scrape(handler(inputs), inputs.flight, inputs.started_at)
+        only_text = not inputs.settings.enabled("NativeHistograms")
+        return scrape(handler(inputs), inputs.flight, inputs.started_at, only_text=only_text)
 
     return Endpoint(path, GET, scraped, (METRICS,), CORE, read_only=True, label=label)
 

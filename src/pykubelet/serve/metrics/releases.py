@@ -19,7 +19,6 @@ SINCE: Mapping[str, Release] = {
     "kubelet_pod_requests_list_total": Release.V1_37,
     "kubelet_pod_requests_total": Release.V1_37,
     "kubelet_pod_requests_watch_total": Release.V1_37,
-    "kubelet_pod_watch_events_dropped_total": Release.V1_37,
 }
 #: Metrics that a release removed.
 GONE: Mapping[str, Release] = {"kubelet_volume_stats_health_status_abnormal": Release.V1_37}

@@ -22,6 +22,7 @@ from pykubelet.serve.endpoints.health import HEALTH_CHECKS, Check
 from pykubelet.serve.metrics.cadvisor import MachineFacts, cadvisor_families
 from pykubelet.serve.metrics.exposition import CONTENT_TYPE, render_metrics, with_stability
 from pykubelet.serve.metrics.kubelet import MetricsInputs, kubelet_families, process_families, process_start
+from pykubelet.serve.metrics.protobuf_exposition import PROTOBUF_CONTENT_TYPE, render_protobuf, wants_protobuf
 from pykubelet.serve.metrics.releases import of_release
 from pykubelet.serve.metrics.resource import resource_families
 from pykubelet.serve.metrics.summary import render_summary
@@ -92,45 +93,47 @@ class StatsRoutes:
             return text(500, f"Internal Error: {error}")
         return Response(200, encode(document), JSON)
 
-    async def resource_metrics(self, _: Request) -> Answer:
+    async def resource_metrics(self, request: Request) -> Answer:
         """`/metrics/resource`. If the usage cannot be read in time, its error metric is 1."""
         usage = await self.fresh(with_files=False) or Usage(error="usage could not be read in time")
-        return _page(with_stability(resource_families(usage, with_hidden=self._rules.with_hidden)))
+        return await _page(request, with_stability(resource_families(usage, with_hidden=self._rules.with_hidden)))
 
-    async def cadvisor_metrics(self, _: Request) -> Answer:
+    async def cadvisor_metrics(self, request: Request) -> Answer:
         """`/metrics/cadvisor`. If the usage cannot be read in time, its error metric is 1."""
         usage = await self.fresh(with_files=True, with_details=True) or Usage(error="usage could not be read in time")
-        return _page(cadvisor_families(usage, self._machine))
+        return await _page(request, cadvisor_families(usage, self._machine))
 
 
-def _page(families: Iterable[MetricFamily]) -> Response:
+async def _page(request: Request, families: Iterable[MetricFamily]) -> Response:
+    if wants_protobuf(request.headers.get("accept", "")):
+        return Response(200, await render_protobuf(families), PROTOBUF_CONTENT_TYPE)
     return Response(200, render_metrics(families), CONTENT_TYPE)
 
 
 def agent_metrics(inputs: Callable[[], MetricsInputs], usage: StatsRoutes) -> EndpointHandler:
     """`/metrics`. The usage of claims is that of the last measurement; a scrape never waits for a new one."""
 
-    async def handle(_: Request) -> Answer:
+    async def handle(request: Request) -> Answer:
         now = inputs()
         if any(volume.claim is not None for pod in now.mounts.pods.values() for volume in pod.volumes.values()):
             usage.keep_fresh()
         families = [*REGISTRY.families(), *kubelet_families(now), *process_families(read_self())]
         families.sort(key=lambda family: family.name)
-        return _page(with_stability(of_release(families, now.release), now.release))
+        return await _page(request, with_stability(of_release(families, now.release), now.release))
 
     return handle
 
 
-async def probe_metrics(_: Request) -> Answer:
+async def probe_metrics(request: Request) -> Answer:
     """`/metrics/probes`."""
     families = [*PROBES.families(), process_start(read_self())]
-    return _page(with_stability(families, without=()))
+    return await _page(request, with_stability(families, without=()))
 
 
 def health_metrics(checks: Mapping[str, Check]) -> EndpointHandler:
     """`/metrics/slis`: the current result of each health check, and the counts of its results at requests of `/healthz`."""
 
-    async def handle(_: Request) -> Answer:
+    async def handle(request: Request) -> Answer:
         now = [
             MetricSample(0.0 if check() else 1.0, (("name", name), ("type", "healthz")))
             for name, check in checks.items()
@@ -141,6 +144,6 @@ def health_metrics(checks: Mapping[str, Check]) -> EndpointHandler:
             HEALTH_CHECKS.family(),
             process_start(read_self()),
         ]
-        return _page(with_stability(families, without=()))
+        return await _page(request, with_stability(families, without=()))
 
     return handle

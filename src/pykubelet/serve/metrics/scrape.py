@@ -1,6 +1,7 @@
 """What all pages of metrics have in common as answers: compression, and the header with the start of the process.
 
-As in the kubelet, a page is always in Prometheus' text format, also for clients that would take OpenMetrics.
+A page is in Prometheus' text format, also for clients that would take OpenMetrics, or in protobuf for those that prefer it, if the gate
+NativeHistograms is on.
 Source: RFC 9110 "Accept-Encoding"; the Prometheus documentation "Exposition formats".
 """
 
@@ -22,11 +23,15 @@ DEADLINE_S = 5.0
 _numbers = count()
 
 
-def scrape(handler: EndpointHandler, flight: SingleFlight, started_at: float) -> EndpointHandler:
-    """Wrap the handler of a page. `started_at`: the wall second at which the agent started."""
+def scrape(
+    handler: EndpointHandler, flight: SingleFlight, started_at: float, *, only_text: bool = False
+) -> EndpointHandler:
+    """Wrap the handler of a page. `started_at`: the wall second at which the agent started. `only_text`: whatever clients accept."""
     headers = {STARTED: str(int(started_at))}
 
     async def handle(request: Request) -> Answer:
+        if only_text:
+            request = replace(request, headers={k: value for k, value in request.headers.items() if k != "accept"})
         answer = await handler(request)
         if not isinstance(answer, Response):
             return answer
