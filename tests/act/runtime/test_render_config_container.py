@@ -162,7 +162,7 @@ GOLDEN = {
             "oom_score_adj": "750",
             "cpuset_cpus": "0-1",
             "hugepage_limits": [{"page_size": "2MB", "limit": str(4 << 20)}],
-            "unified": {"memory.oom.group": "1", "memory.swap.max": "0"},
+            "unified": {"memory.oom.group": "1", "memory.swap.max": "0", "memory.high": "max"},
         },
         "security_context": {
             "capabilities": {"add_capabilities": ["NET_BIND_SERVICE"], "drop_capabilities": ["ALL"]},
