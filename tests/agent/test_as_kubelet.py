@@ -31,7 +31,7 @@ async def test_without_a_read_only_port_and_with_the_flags_of_the_conformance_su
     """The node suite calls a program named `kubelet`, with these flags; standalone there is no --kubeconfig."""
     flags = (
         *("--v", "4", "--config-dir", str(drop_ins), "--runtime-cgroups=/containerd"),
-        *("--container-runtime-endpoint", testbed.endpoint, "--feature-gates", "SidecarContainers=true"),
+        *("--container-runtime-endpoint", testbed.endpoint, "--feature-gates", "EnvFiles=true"),
     )
     agent = make_agent(flags=flags, readOnlyPort=None, containerRuntimeEndpoint=None)
     agent.program = PROGRAM.with_name("kubelet")
