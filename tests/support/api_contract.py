@@ -323,7 +323,8 @@ async def managed_fields_may_be_left_out(world: ApiWorld) -> None:
         listing = follow(client, path, ConfigMap, SystemClock(), field_selector=f"metadata.name={name}")
         async with aclosing(listing):
             found = await until(listing, lambda listed: listed.synced)
-            assert found.items[f"{world.namespace}/{name}"] == made
+            listed = found.items[f"{world.namespace}/{name}"]
+            assert (listed.metadata.uid, listed.data) == (made.metadata.uid, {"a": "1"})
             await client.patch(world.path("configmaps", name), {"data": {"a": "2"}}, PatchKind.MERGE, ConfigMap)
             await until(listing, lambda listed: listed.items[f"{world.namespace}/{name}"].data == {"a": "2"})
     finally:
