@@ -118,9 +118,8 @@ class PodsApi:
                     async with aclosing(self._events()) as events:
                         async for event in events:
                             yield event
-                except (
-                    RpcError
-                ):  # an event cannot be encoded, or the server raises it at one that the client does not take
+                except RpcError:
+                    # an event cannot be encoded, or the client does not take it in time
                     DROPPED.inc()
                     raise
 
