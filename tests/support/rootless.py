@@ -80,6 +80,11 @@ class RootlessNode:
 
     def start(self, *flags: str, within_s: float = WAIT_S) -> None:
         """Start it; returns when the agent answers."""
+        self.launch(*flags)
+        self.wait(lambda: self.pods() is not None, "the agent answers", within_s)
+
+    def launch(self, *flags: str) -> None:
+        """Start it; returns at once."""
         archives = [images.build(name, self.folder / "images") for name in (images.PAUSE, images.BUSYBOX)]
         env = {
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
@@ -99,7 +104,11 @@ class RootlessNode:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder
             )
-        self.wait(lambda: self.pods() is not None, "the agent answers", within_s)
+
+    def wait_ended(self) -> int:
+        """Wait until the script has ended of itself. Returns its exit code. subprocess.TimeoutExpired: it goes on."""
+        assert self._process is not None, "not started"
+        return self._process.wait(WAIT_S)
 
     def _own_user(self) -> list[str]:
         """The command that starts a program as the test's own user. Writes the files that describe the user."""
