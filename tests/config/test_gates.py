@@ -123,7 +123,9 @@ def test_a_gate_of_another_release_is_refused_with_what_to_do() -> None:
 
 
 def test_a_gate_may_have_its_effect_in_an_older_release_only() -> None:
-    assert FeatureGates({"CSIVolumeHealth": True}, Release.V1_36).enabled("CSIVolumeHealth")
+    for gate in ("CSIVolumeHealth", "AllAlpha"):
+        assert FeatureGates({gate: True}, Release.V1_36).enabled("CSIVolumeHealth")
+        assert not FeatureGates({gate: True}).enabled("CSIVolumeHealth")
     assert setting_problems({"CSIVolumeHealth": True}) == [
         "cannot set feature gate CSIVolumeHealth to true here: health of volumes by CSI 1.13 is not reported"
     ]

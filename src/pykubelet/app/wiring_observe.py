@@ -67,8 +67,7 @@ def wire_stats(m: SharedParts, cells: Cells) -> StatsLoop:
         detect_reader(), pods_root, capacity, read_boot_time(), system, interface, huge_page_bytes(m)
     )
     inputs = StatsInputs(m.usage_wanted, cells.observed.cell, cells.mounts.cell, cells.plugins.cell)
-    has_conditions = settings.enabled("CSIVolumeHealth") and settings.behavior.has_volume_health_stats
-    conditions = m.recorder if has_conditions else None
+    conditions = m.recorder if settings.enabled("CSIVolumeHealth") else None
     files = FileSettings(settings.paths, m.quotas, config.volumeStatsAggPeriod.s, conditions)
     return StatsLoop(inputs, cells.usage.writer, usage_sources, files, m.cri, SingleFlight("stats"), m.clock)
 

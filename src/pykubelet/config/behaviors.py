@@ -37,9 +37,6 @@ class Behavior(Value):
     decimal_storage: bool = False
     #: The sysctls that pods may set without `allowedUnsafeSysctls` (kubernetes/kubernetes#138389).
     safe_sysctls: Safe = SAFE_1_36
-    #: Whether CSI drivers are asked for the condition of volumes (gate CSIVolumeHealth) together with their usage, for
-    #: `volumeHealthStats` of the Summary, a metric and Events. 1.37 has another design of KEP-1432.
-    has_volume_health_stats: bool = True
     #: Whether missing secrets of imagePullSecrets are reported before the pull, in place of after it has failed
     #: (kubernetes/kubernetes#138432).
     reports_secrets_at_once: bool = True
@@ -74,7 +71,6 @@ _1_37 = replace(
     explains_sandbox=True,
     decimal_storage=True,
     safe_sysctls=SAFE_1_37,
-    has_volume_health_stats=False,
     reports_secrets_at_once=False,
     asks_unlisted_health=False,
     reports_extended_claims=True,

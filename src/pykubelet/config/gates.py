@@ -63,6 +63,7 @@ FIXED: Mapping[str, Fixed] = {
             "UserNamespacesHostNetworkSupport": "a pod on the host's network cannot have its own user namespace",
         }.items()
     },
+    # In 1.36, drivers are asked for the condition of volumes together with their usage; 1.37 has another design of KEP-1432.
     "CSIVolumeHealth": Fixed(False, "health of volumes by CSI 1.13 is not reported", since=Release.V1_37),
     "ReloadKubeletClientCAFile": Fixed(True, f"the contents of a changed client CA file {_RELOADED}"),
     "ReloadKubeletServerCertificateFile": Fixed(True, f"changed certificate and key files {_RELOADED}"),
