@@ -29,7 +29,14 @@ from pykubelet.observe.probes.limiter import ProbeLimits
 from pykubelet.observe.probes.loop import ProbeInputs, ProbesLoop
 
 WALL = 1_700_000_000.0
+TICK = 0.01
 Json = dict[str, Any]
+
+
+async def never(_ask: ProbeRequest) -> Outcome:
+    """A probe that does not end."""
+    await asyncio.Event().wait()
+    return passed()
 
 
 class LoopClock:

@@ -6,14 +6,13 @@ import asyncio
 import itertools
 
 import pytest
-from observe.probes.stand import Node, ScriptedProber, probed
+from observe.probes.stand import TICK, Node, ScriptedProber, never, probed
 
-from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
 from pykubelet.edges.probing.outcome import Outcome, ProbeVerdict, errored, failed, passed
 from pykubelet.observe.probes import metrics
-from pykubelet.observe.probes.decide import IDLE_TICK_S, EarlierResults
+from pykubelet.observe.probes.decide import IDLE_TICK_S
 from pykubelet.observe.probes.execute import ProbeRequest
 from pykubelet.observe.probes.limiter import ProbeLimits
 
@@ -21,7 +20,6 @@ pytestmark = pytest.mark.looptime
 
 SUCCESS, FAILURE, UNKNOWN = ProbeResult.SUCCESS, ProbeResult.FAILURE, ProbeResult.UNKNOWN
 READINESS, LIVENESS, STARTUP = ProbeKind.READINESS, ProbeKind.LIVENESS, ProbeKind.STARTUP
-TICK = 0.01
 #: Extra probes of a container that is not ready, over the network with the default period.
 EXTRA_IN_TEN_S = 7
 
@@ -29,11 +27,6 @@ EXTRA_IN_TEN_S = 7
 def counted_times(prober: ScriptedProber) -> list[float]:
     """When the probes of the period were asked, where the first one began at 0."""
     return [at for at in prober.times("app") if at % 10 == 0]
-
-
-async def never(_ask: ProbeRequest) -> Outcome:
-    await asyncio.Event().wait()
-    return passed()
 
 
 async def quickly(_ask: ProbeRequest) -> Outcome:
@@ -390,224 +383,6 @@ async def test_the_wall_clock_may_jump() -> None:
     assert prober.times("late") == pytest.approx([20, 30, 40, 50], abs=0.02)
 
 
-# A restart of the agent
-
-
-async def test_what_was_ready_stays_ready_over_a_restart() -> None:
-    node, prober = Node(), ScriptedProber({"app": failed("busy")})
-    uid = node.pod("web", probed("app", "startup", "readiness", "liveness"))
-    container = node.run(uid, "app", ago_s=300)
-    remembered = {container: EarlierResults(startup=SUCCESS, readiness=SUCCESS)}
-    async with node.probing(prober, remembered, fraction=0.5):
-        assert node.result(container, STARTUP) is SUCCESS
-        assert node.result(container, READINESS) is SUCCESS
-        await asyncio.sleep(16)
-        assert prober.times("app") == pytest.approx([5, 5, 15, 15], abs=TICK)
-        assert node.result(container, READINESS) is SUCCESS
-        await asyncio.sleep(10)
-        assert node.result(container, READINESS) is FAILURE
-        assert node.result(container, LIVENESS) is FAILURE
-
-
-@pytest.mark.parametrize(("was_ready", "expected"), [(True, SUCCESS), (False, FAILURE)])
-@pytest.mark.parametrize("ago_s", [3, 300])
-async def test_what_another_agent_has_reported_holds_until_there_is_a_result(
-    was_ready: bool, expected: ProbeResult, ago_s: float
-) -> None:
-    """It is known from the API server; otherwise, only the age of the container would count."""
-    node, prober = Node(), ScriptedProber({"app": failed("busy")} if was_ready else {})
-    uid = node.pod("web", probed("app", "readiness"))
-    container = node.run(uid, "app", ago_s=ago_s)
-    node.report(uid, "app", container, ready=was_ready)
-    async with node.probing(prober, fraction=0.5):
-        assert node.result(container, READINESS) is expected
-        assert not node.results.get().assumed
-        await asyncio.sleep(30)
-        assert node.result(container, READINESS) is (FAILURE if was_ready else SUCCESS)
-
-
-async def test_a_container_does_not_take_over_what_was_reported_of_its_predecessor() -> None:
-    """It was made while the API server was away, and the agent that made it has left no record."""
-    node, prober = Node(), ScriptedProber({"app": failed("booting")})
-    uid = node.pod("web", probed("app", "startup", "readiness", "liveness", initialDelaySeconds=60))
-    replaced, container = node.run(uid, "app"), node.run(uid, "app", attempt=1, ago_s=30)
-    node.report(uid, "app", replaced, ready=True)
-    async with node.probing(prober):
-        await asyncio.sleep(TICK)
-        assert node.result(container, READINESS) is FAILURE
-        assert node.result(container, STARTUP) is UNKNOWN
-        await asyncio.sleep(50)
-        assert prober.times("app"), "the startup probe"
-        assert node.result(container, READINESS) is FAILURE
-        assert node.result(container, LIVENESS) is SUCCESS
-
-
-async def test_before_pods_are_known_old_containers_count_as_before() -> None:
-    node, prober = Node(), ScriptedProber()
-    uid = node.pod("web", probed("app", "readiness"))
-    settled, fresh = node.run(uid, "app", ago_s=60), node.run(uid, "other", ago_s=3)
-    lifecycle = node.lifecycles.get().pods[uid]
-    node.forget(uid)
-    async with node.probing(prober):
-        assert node.result(settled, READINESS) is SUCCESS
-        assert node.result(fresh, READINESS) is None
-        node.take_up(lifecycle)
-        await asyncio.sleep(TICK)
-        assert node.results.get().results == {(settled, READINESS): SUCCESS}
-
-
-async def test_what_was_ready_stays_ready_though_the_runtime_reports_it_late() -> None:
-    node, prober = Node(), ScriptedProber({"app": failed("busy"), "settled": failed("busy")})
-    uid = node.pod("web", probed("app", "readiness"), probed("settled", "readiness"))
-    container, settled = node.run(uid, "app", ago_s=3), node.run(uid, "settled", ago_s=60)
-    show = node.hide(uid)
-    async with node.probing(prober, {container: EarlierResults(readiness=SUCCESS)}, fraction=0.5):
-        assert node.result(container, READINESS) is SUCCESS
-        await asyncio.sleep(3)
-        assert node.result(container, READINESS) is SUCCESS
-        show()
-        await asyncio.sleep(TICK)
-        assert node.result(container, READINESS) is node.result(settled, READINESS) is SUCCESS
-        await asyncio.sleep(16)
-        assert node.result(container, READINESS) is node.result(settled, READINESS) is SUCCESS
-        await asyncio.sleep(15)
-        assert node.result(container, READINESS) is node.result(settled, READINESS) is FAILURE
-        node.exit(uid, "app")
-        await asyncio.sleep(TICK)
-        assert node.results.get().results == {(settled, READINESS): FAILURE}
-
-
-async def test_a_boot_that_spans_the_restart_is_not_cut_short_by_liveness() -> None:
-    """Nothing is known of this container: it counts as started, yet only its startup probe may end it."""
-    node, prober = Node(), ScriptedProber({"app": failed("booting")})
-    uid = node.pod("web", probed("app", "startup", "liveness", failureThreshold=5))
-    container = node.run(uid, "app", ago_s=60)
-    async with node.probing(prober):
-        await asyncio.sleep(35)
-        assert len(prober.asked) == 4
-        assert node.result(container, LIVENESS) is SUCCESS
-        prober.answers.clear()
-        await asyncio.sleep(20)
-        assert node.result(container, STARTUP) is SUCCESS
-        assert len(prober.asked) > 5
-
-
-async def test_a_pod_that_is_taken_up_again_keeps_its_readiness() -> None:
-    node, prober = Node(), ScriptedProber()
-    async with node.probing(prober):
-        uid = node.pod("web", probed("app", "readiness", "startup"))
-        container = node.run(uid, "app")
-        await asyncio.sleep(TICK)
-        lifecycle = node.lifecycles.get().pods[uid]
-        node.forget(uid)
-        await asyncio.sleep(TICK)
-        prober.answers["app"] = never
-        node.take_up(lifecycle)
-        await asyncio.sleep(5)
-        assert node.result(container, READINESS) is SUCCESS
-        assert node.result(container, STARTUP) is SUCCESS
-
-
-# Events and waits
-
-
-def waits(node: Node, uid: PodUID) -> list[tuple[str, str, str]]:
-    return [(w.what, w.detail, w.next_step) for w in node.waits.get(uid, ())]
-
-
-async def test_waits_say_what_is_wrong_and_what_comes_next() -> None:
-    node, prober = Node(), ScriptedProber({"app": failed("connection refused")})
-    async with node.probing(prober):
-        uid = node.pod("web", probed("app", "startup", "readiness", failureThreshold=9, initialDelaySeconds=15))
-        node.run(uid, "app")
-        await asyncio.sleep(TICK)
-        assert waits(node, uid) == [
-            ("startup probe", "not probed yet", "probe"),
-            ("readiness probe", "waits for the startup probe", "probe once the container has started"),
-        ]
-        next_at = node.waits[uid][0].next_at
-        assert next_at == pytest.approx(node.clock.wall() - TICK + 15.1, abs=0.01)
-        await asyncio.sleep(16)
-        assert waits(node, uid)[0] == ("startup probe", "connection refused", "probe again"), "none has counted yet"
-        await asyncio.sleep(14)
-        assert waits(node, uid)[0] == (
-            "startup probe",
-            "connection refused (2 of 9 failures in a row)",
-            "probe again",
-        )
-        prober.answers.clear()
-        await asyncio.sleep(15)
-        assert node.waits == {}
-
-
-async def test_a_probe_that_does_not_end_is_named() -> None:
-    node, prober = Node(), ScriptedProber({"app": never})
-    async with node.probing(prober):
-        container = probed("app", "liveness")
-        container["livenessProbe"]["exec"] = {"command": ["sleep", "inf"]}
-        uid = node.pod("web", container)
-        node.run(uid, "app")
-        await asyncio.sleep(3)
-        assert node.waits == {}
-        await asyncio.sleep(2)
-        [(what, detail, step)] = waits(node, uid)
-        assert (what, step) == ("liveness probe", "give the try up")
-        assert detail.startswith("the probe due 5s ago has not ended: the runtime or the command does not answer")
-        [wait] = node.waits[uid]
-        assert (
-            wait.next_at is not None and wait.next_at > wait.since + 100
-        )  # the runtime has two minutes for its answer
-
-
-async def test_a_command_that_waits_long_in_the_queue_is_a_wait() -> None:
-    async def takes_six_seconds(_ask: ProbeRequest) -> Outcome:
-        await asyncio.sleep(6)
-        return passed()
-
-    node, prober = Node(), ScriptedProber({"first": takes_six_seconds})
-    async with node.probing(prober, limits=ProbeLimits(exec_at_once=1, hold_s=10.0)):
-        made = {}
-        for name in ("first", "second"):
-            container = probed(name, "liveness", timeoutSeconds=2)
-            container["livenessProbe"]["exec"] = {"command": ["true"]}
-            made[name] = node.pod(name, container)
-            node.run(made[name], name)
-        await asyncio.sleep(3)
-        [(what, detail, step)] = waits(node, made["second"])
-        assert (what, step) == ("liveness probe", "probe")
-        assert detail.startswith(
-            "the probe due 3s ago waits in the queue: there are more commands to be run than the node"
-        )
-        [wait] = node.waits[made["second"]]
-        assert wait.next_at is not None and wait.next_at > wait.since
-        await asyncio.sleep(4)
-        assert waits(node, made["second"]) == []
-
-
-async def test_the_next_step_of_a_command_is_never_in_the_past() -> None:
-    """Whether it runs, waits in the queue, waits longer because the queue is slow, or does not come back."""
-
-    async def slow(_ask: ProbeRequest) -> Outcome:
-        await asyncio.sleep(7)
-        return failed("no")
-
-    names = ("a", "b", "c")
-    node, prober = Node(), ScriptedProber(dict.fromkeys(names, slow))
-    async with node.probing(prober, limits=ProbeLimits(exec_at_once=1, hold_s=2.0)):
-        for name in names:
-            container = probed(name, "readiness", timeoutSeconds=1, periodSeconds=3)
-            container["readinessProbe"]["exec"] = {"command": ["true"]}
-            node.run(node.pod(name, container), name)
-        await asyncio.sleep(0.5)
-        observed = 0
-        for _ in range(400):
-            await asyncio.sleep(0.1)
-            for pod, (wait,) in node.waits.items():
-                assert wait.next_at is not None and wait.next_at >= node.clock.wall(), (pod, wait)
-                observed += 1
-        assert observed == 3 * 400
-
-
 async def test_probes_are_counted() -> None:
     node, prober = Node(), ScriptedProber()
     async with node.probing(prober):
@@ -628,19 +403,6 @@ async def test_probes_are_counted() -> None:
         await asyncio.sleep(TICK)
         assert counted(metrics.SUCCESSFUL) == 0
         assert metrics.DURATION.count("app", "shop", "counted", "Readiness") == 0
-
-
-async def test_the_gate_that_changes_statuses_on_a_restart_makes_all_containers_begin_anew() -> None:
-    """ChangeContainerStatusOnKubeletRestart: as before 1.35, nothing is ready before it was asked."""
-    node, prober = Node(), ScriptedProber()
-    uid = node.pod("gated", probed("app", "startup", "readiness"))
-    container = node.run(uid, "app", ago_s=300)
-    async with node.probing(prober, fraction=0.5, keeps=False):
-        assert node.result(container, STARTUP) is ProbeResult.UNKNOWN
-        assert node.result(container, READINESS) is FAILURE
-        await asyncio.sleep(11)
-        assert node.result(container, STARTUP) is SUCCESS
-        assert node.result(container, READINESS) is SUCCESS
 
 
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0])
