@@ -1,4 +1,4 @@
-"""Pods, views and lifecycles of these tests, in few words."""
+"""Pods, views, lifecycles and statuses of these tests, in few words."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pykubelet.base.api import core
+from pykubelet.base.api.codec import to_object
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.labels import CONFIG_SOURCE, CONTAINER_RESTART_COUNT
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage, StartError
 from pykubelet.base.model.observed import ContainerView, NetworkMode, ObservedState, PodView, SandboxView
 from pykubelet.base.model.roster import RosterPod, pod_ref
 from pykubelet.report.status.model import StatusFacts
+from pykubelet.report.status.project import project_status
 
 #: 2026-01-02T03:04:05Z
 WALL = 1_767_323_045.0
@@ -127,3 +129,21 @@ def facts(pod: core.Pod, seen: PodView | None = None, stage: Stage = Stage.SYNCI
 
 def entry(pod: core.Pod, **fields: Any) -> RosterPod:
     return RosterPod(pod, "file", WALL, **fields)
+
+
+def reported(pod: core.Pod, seen: PodView | None = None, stage: Stage = Stage.SYNCING, **fields: Any) -> dict[str, Any]:
+    """The one regular container's status, as JSON has it."""
+    status = project_status(facts(pod, seen, stage, **fields))
+    (only,) = status.containerStatuses
+    shown: dict[str, Any] = to_object(only)
+    return shown
+
+
+def reported_after(pod: core.Pod, *steps: PodView | None, **fields: Any) -> core.PodStatus:
+    """The status after these looks, each knowing the one before; `fields` are of the last."""
+    old = None
+    for number, seen in enumerate(steps, 1):
+        more = fields if number == len(steps) else {}
+        old = project_status(facts(pod, seen, **{"old": old, **more}))
+    assert old is not None
+    return old
