@@ -19,9 +19,14 @@ from pykubelet.provide.placement.cpu_manager import CpuManager, CpuState, start
 from pykubelet.provide.placement.managers import Managers
 from pykubelet.provide.placement.provider import ManagerStartError
 from pykubelet.provide.placement.topology_options import Topology, read_topology
+from pykubelet.provide.placement.topology_scopes import Admitted, PlacementRejection, admit
 
 GATES = FeatureGates({"PodLevelResourceManagers": True})
 GIB = 1 << 30
+#: CPUs 1 to 7 can be allocated, one for each core, on one NUMA node.
+EIGHT = Shape(cores_per_node=8, threads=1)
+#: CPUs 0 to 3 on node 0, the others on node 1.
+TWO = Shape(sockets=2, cores_per_node=4, threads=1)
 
 
 def amounts(cpu: str, memory: str = "1Gi") -> dict[str, Any]:
@@ -101,3 +106,22 @@ def random_whole_pod(random: Random, number: int, *, cpus: int) -> Pod:
     spec = {"resources": whole, "initContainers": init, "containers": regular}
     metadata = {"name": name, "namespace": "random", "uid": f"{name}-uid"}
     return msgspec.convert({"metadata": metadata, "spec": spec}, Pod)
+
+
+def admitted(managers: Managers, pod: Pod) -> Managers:
+    result = admit(managers.topology, managers.providers, pod)
+    assert isinstance(result, Admitted), result
+    return managers.with_providers(result.providers)
+
+
+def rejected(managers: Managers, pod: Pod) -> PlacementRejection:
+    result = admit(managers.topology, managers.providers, pod)
+    assert isinstance(result, PlacementRejection), result
+    return result
+
+
+def memory_of(managers: Managers, pod: Pod) -> dict[str, int]:
+    """The bytes of each container in the state, and of the pod, in GiB."""
+    state, uid = managers.memory.state, pod.metadata.uid
+    parts = {name: sum(block.size for block in blocks) // GIB for name, blocks in state.entries.get(uid, {}).items()}
+    return {"pod": sum(block.size for block in state.pools.get(uid, ())) // GIB, **parts}
