@@ -10,17 +10,6 @@ SIGNALS = (
 )
 
 EVICTION: list[tuple[dict[str, Any], list[str]]] = [
-    *(
-        ({field: "-1s"}, [f"{field} (--{flag}) -1s must not be negative: a duration, or 0 for the default"])
-        for field, flag in (
-            ("syncFrequency", "sync-frequency"),
-            ("fileCheckFrequency", "file-check-frequency"),
-            ("httpCheckFrequency", "http-check-frequency"),
-            ("runtimeRequestTimeout", "runtime-request-timeout"),
-            ("nodeStatusUpdateFrequency", "node-status-update-frequency"),
-            ("evictionPressureTransitionPeriod", "eviction-pressure-transition-period"),
-        )
-    ),
     (
         {"evictionHard": {"cats.available": "1"}},
         [f"unsupported eviction signal cats.available (evictionHard): must be one of {SIGNALS}"],
