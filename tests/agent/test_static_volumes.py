@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from csi_local.test_driver import control
+from csi_local.stand import control
 from support.agent import Agent, Json, make_container, make_pod
 from support.csi import csi_driver
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from csi_local.test_driver import write_through
-from support.csi import CsiProcess, csi_driver, unmount_all
+from csi_local.stand import BLOCK, MOUNT, create, publication, staging, write_through
+from support.csi import CsiProcess, csi_driver
 
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import LIMITS, CsiNode
@@ -24,20 +23,7 @@ from pykubelet.net.grpc.call import call
 from pykubelet.net.grpc.status import Code, RpcError
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
-MOUNT = pb.VolumeCapability(
-    mount=pb.VolumeCapability.MountVolume(), access_mode=pb.VolumeCapability.AccessMode(mode="SINGLE_NODE_WRITER")
-)
-BLOCK = pb.VolumeCapability(
-    block=pb.VolumeCapability.BlockVolume(), access_mode=pb.VolumeCapability.AccessMode(mode="SINGLE_NODE_WRITER")
-)
 LIVES = 200
-
-
-@pytest.fixture
-def top() -> Iterator[Path]:
-    with TemporaryDirectory(prefix="csi-") as made:  # a socket's path is at most 107 bytes long
-        yield Path(made)
-        unmount_all(Path(made))
 
 
 class Fragile:
@@ -169,3 +155,27 @@ async def test_killed_at_every_effect(top: Path, backing: str) -> None:
     finally:
         await fragile.close()
     assert len(before.splitlines()) > 20
+
+
+@pytest.mark.parametrize("moment", ["crash", "crash after"])
+@pytest.mark.parametrize("call", ["NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"])
+async def test_calls_are_repeated_after_the_driver_was_killed(top: Path, call: str, moment: str) -> None:
+    staged, target = top / "staged", top / "target"
+    volume_id = "pvc-1"
+
+    async def go_through(node: CsiNode) -> None:
+        await node.stage(staging(top, volume_id))
+        await node.publish(publication(top, volume_id, staging_target_path=str(staged)))
+        (target / "file").write_text("kept")
+        await node.unpublish(volume_id, str(target))
+        await node.unstage(volume_id, str(staged))
+
+    async with csi_driver(top / "root", top / "data", behavior={call: moment}) as driver:
+        await create(driver, volume_id)
+        with CsiNode(driver.name, str(driver.endpoint)) as node, pytest.raises(RpcError):
+            await go_through(node)
+    async with csi_driver(top / "root", top / "data") as driver:
+        with CsiNode(driver.name, str(driver.endpoint)) as node:
+            await go_through(node)
+        assert mounts_below(str(top)) == ()
+        assert (top / "data/volumes" / volume_id / "data/file").read_text() == "kept"

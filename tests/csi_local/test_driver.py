@@ -4,99 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
 import pytest
-from support.csi import CsiProcess, csi_driver, unmount_all
-from testbed import host
+from csi_local.stand import BLOCK, MIB, MOUNT, control, create, publication, staging, wait_detached
+from support.csi import CsiProcess, csi_driver
 
-from pykubelet.base.api.codec import from_object
-from pykubelet.base.api.documents import load_document
-from pykubelet.base.api.storage import CSIPersistentVolumeSource, PersistentVolume
 from pykubelet.base.model.plugins import CsiNodeInfo
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import CsiNode
-from pykubelet.edges.host.devices.loops import find_loops
 from pykubelet.edges.host.fs.mounts import is_mount_point, mounts_below, read_fs_usage
 from pykubelet.edges.host.services.process import run_program
 from pykubelet.edges.plugins.registration import PluginRegistration
 from pykubelet.net.grpc.status import Code, RpcError
-from pykubelet_csi_local.driver import main
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
-MOUNT = pb.VolumeCapability(
-    mount=pb.VolumeCapability.MountVolume(), access_mode=pb.VolumeCapability.AccessMode(mode="SINGLE_NODE_WRITER")
-)
-BLOCK = pb.VolumeCapability(
-    block=pb.VolumeCapability.BlockVolume(), access_mode=pb.VolumeCapability.AccessMode(mode="SINGLE_NODE_WRITER")
-)
-MIB = 1 << 20
-
-
-@pytest.fixture
-def top() -> Iterator[Path]:
-    with TemporaryDirectory(prefix="csi-") as made:  # a socket's path is at most 107 bytes long
-        yield Path(made)
-        unmount_all(Path(made))
-
-
-@pytest.fixture
-async def driver(top: Path) -> AsyncIterator[CsiProcess]:
-    async with csi_driver(top / "root", top / "data", limit=7) as running:
-        yield running
-
-
-@pytest.fixture
-async def node(driver: CsiProcess) -> AsyncIterator[CsiNode]:
-    with CsiNode(driver.name, str(driver.endpoint)) as client:
-        yield client
-
-
-async def control(driver: CsiProcess, call_: str, service: str = "Controller", **fields: Any) -> Any:
-    """Call the driver as sidecars do, with grpcio: a call that a busy machine makes late is repeated."""
-    async with grpc.aio.insecure_channel(f"unix:{driver.endpoint}") as channel:
-        request, answer = getattr(pb, f"{call_}Request"), getattr(pb, f"{call_}Response")
-        call = channel.unary_unary(f"/csi.v1.{service}/{call_}", request.SerializeToString, answer.FromString)
-        tries = 0
-        while True:
-            try:
-                return await call(request(**fields), timeout=20)
-            except grpc.aio.AioRpcError as error:
-                tries += 1
-                if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED or tries > 5:
-                    raise
-
-
-async def create(driver: CsiProcess, name: str = "pvc-1", size: int = 0, **parameters: str) -> pb.Volume:
-    answer = await control(
-        driver,
-        "CreateVolume",
-        name=name,
-        capacity_range=pb.CapacityRange(required_bytes=size),
-        volume_capabilities=[MOUNT],
-        parameters=parameters,
-    )
-    volume: pb.Volume = answer.volume
-    return volume
-
-
-def staging(top: Path, volume_id: str, **fields: Any) -> pb.NodeStageVolumeRequest:
-    return pb.NodeStageVolumeRequest(
-        volume_id=volume_id, staging_target_path=str(top / "staged"), volume_capability=MOUNT, **fields
-    )
-
-
-def publication(top: Path, volume_id: str, target: str = "target", **fields: Any) -> pb.NodePublishVolumeRequest:
-    return pb.NodePublishVolumeRequest(
-        volume_id=volume_id, target_path=str(top / target), volume_capability=MOUNT, **fields
-    )
 
 
 async def test_it_identifies_itself_on_both_sockets(driver: CsiProcess, node: CsiNode) -> None:
@@ -169,119 +93,6 @@ async def test_what_an_interrupted_deletion_has_left_is_removed(top: Path, drive
     left = top / "data/volumes/csi-abc/data"
     left.mkdir(parents=True)
     await node.unpublish("csi-abc", str(top / "target"))
-    assert driver.volumes() == []
-
-
-async def test_an_image_that_was_given_more_capacity_is_larger_at_the_next_mount(
-    top: Path, driver: CsiProcess, node: CsiNode
-) -> None:
-    volume = await create(driver, size=8 * MIB, backing="image")
-    await node.stage(staging(top, volume.volume_id))
-    before = read_fs_usage(str(top / "staged")).capacity_bytes
-    await node.unstage(volume.volume_id, str(top / "staged"))
-    wanted = pb.CapacityRange(required_bytes=32 * MIB)
-    answer = await control(driver, "ControllerExpandVolume", volume_id=volume.volume_id, capacity_range=wanted)
-    assert (answer.capacity_bytes, answer.node_expansion_required) == (32 * MIB, True)
-    await node.stage(staging(top, volume.volume_id))
-    assert read_fs_usage(str(top / "staged")).capacity_bytes > 2 * before
-
-
-async def test_a_growth_that_was_interrupted_goes_on_at_the_next_mount(
-    top: Path, driver: CsiProcess, node: CsiNode
-) -> None:
-    volume = await create(driver, size=8 * MIB, backing="image")
-    await node.stage(staging(top, volume.volume_id))
-    before = read_fs_usage(str(top / "staged")).capacity_bytes
-    await node.unstage(volume.volume_id, str(top / "staged"))
-    wanted = pb.CapacityRange(required_bytes=32 * MIB)
-    await control(driver, "ControllerExpandVolume", volume_id=volume.volume_id, capacity_range=wanted)
-    image = top / "data/volumes" / volume.volume_id / "image"
-    os.truncate(image, 32 * MIB)  # killed after this
-    wait_detached(image)
-    await node.stage(staging(top, volume.volume_id))
-    assert read_fs_usage(str(top / "staged")).capacity_bytes > 2 * before
-
-
-async def test_errors_of_a_file_system_are_corrected_at_the_next_mount(
-    top: Path, driver: CsiProcess, node: CsiNode
-) -> None:
-    volume = await create(driver, size=8 * MIB, backing="image")
-    image = top / "data/volumes" / volume.volume_id / "image"
-    for request in ("set_super_value free_blocks_count 1", "dirty"):
-        await run_program(("debugfs", "-w", "-R", request, str(image)))
-    await node.stage(staging(top, volume.volume_id))
-    (top / "staged" / "file").write_text("x")
-
-
-async def test_an_image_is_never_mounted_twice(top: Path, driver: CsiProcess, node: CsiNode) -> None:
-    volume = await create(driver, size=8 * MIB, backing="image")
-    await node.stage(staging(top, volume.volume_id))
-    elsewhere = pb.NodeStageVolumeRequest(
-        volume_id=volume.volume_id, staging_target_path=str(top / "other"), volume_capability=MOUNT
-    )
-    with pytest.raises(RpcError, match="is already in use as /dev/loop") as refused:
-        await node.stage(elsewhere)
-    assert refused.value.code is Code.FAILED_PRECONDITION
-    assert len(find_loops(str(top / "data/volumes" / volume.volume_id / "image"))) == 1
-
-
-@pytest.mark.parametrize("size", [15 << 40, 1 << 40, 1 << 30])
-async def test_a_new_image_takes_little_of_the_disk(top: Path, driver: CsiProcess, size: int) -> None:
-    volume = await create(driver, size=size, backing="image")
-    image = top / "data/volumes" / volume.volume_id / "image"
-    assert image.stat().st_size == size
-    assert image.stat().st_blocks * 512 < max(4 * MIB, size >> 15)
-
-
-def wait_detached(image: Path) -> None:
-    """The mount is gone here, but a mount namespace that some other program has just made may still hold it for a moment."""
-    assert host.wait_until(lambda: not find_loops(str(image)), 30, 0.05)
-
-
-def write_through(device: Path, data: bytes) -> None:
-    with device.open("r+b", buffering=0) as file:
-        file.write(data)
-        os.fsync(file.fileno())
-
-
-async def test_a_block_volume(top: Path, driver: CsiProcess, node: CsiNode) -> None:
-    made = await control(
-        driver,
-        "CreateVolume",
-        name="pvc-1",
-        capacity_range=pb.CapacityRange(required_bytes=8 * MIB),
-        volume_capabilities=[BLOCK],
-    )
-    volume_id, image = made.volume.volume_id, top / "data/volumes/pvc-1/image"
-    staged = str(top / "staged")
-    stage = pb.NodeStageVolumeRequest(volume_id=volume_id, staging_target_path=staged, volume_capability=BLOCK)
-    for _ in range(2):
-        await node.stage(stage)
-    publish = pb.NodePublishVolumeRequest(
-        volume_id=volume_id, staging_target_path=staged, target_path=str(top / "device"), volume_capability=BLOCK
-    )
-    for _ in range(2):
-        await node.publish(publish)
-    write_through(top / "device", b"k" * 4096)
-    assert image.read_bytes()[:4096] == b"k" * 4096
-    assert [usage.total for usage in (await node.stats(volume_id, str(top / "device"))).usage] == [8 * MIB]
-    wanted = pb.CapacityRange(required_bytes=16 * MIB)
-    await control(driver, "ControllerExpandVolume", volume_id=volume_id, capacity_range=wanted)
-    await node.expand(
-        pb.NodeExpandVolumeRequest(volume_id=volume_id, volume_path=str(top / "device"), capacity_range=wanted)
-    )
-    assert [usage.total for usage in (await node.stats(volume_id, str(top / "device"))).usage] == [16 * MIB]
-    with pytest.raises(RpcError, match="was created as a block volume"):
-        await node.stage(staging(top, volume_id))
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await control(driver, "DeleteVolume", volume_id=volume_id)
-    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-    for _ in range(2):
-        await node.unpublish(volume_id, str(top / "device"))
-        await node.unstage(volume_id, str(top / "staged"))
-    assert not (top / "device").exists()
-    assert find_loops(str(image)) == []
-    await control(driver, "DeleteVolume", volume_id=volume_id)
     assert driver.volumes() == []
 
 
@@ -409,34 +220,6 @@ async def test_requests_that_it_refuses(top: Path, driver: CsiProcess, node: Csi
         assert refused.value.code() is problem
 
 
-async def test_a_block_volume_is_published_for_reading(top: Path, driver: CsiProcess, node: CsiNode) -> None:
-    await control(
-        driver,
-        "CreateVolume",
-        name="pvc-1",
-        capacity_range=pb.CapacityRange(required_bytes=8 * MIB),
-        volume_capabilities=[BLOCK],
-    )
-    where: dict[str, Any] = {
-        "volume_id": "pvc-1",
-        "staging_target_path": str(top / "staged"),
-        "volume_capability": BLOCK,
-    }
-    target = str(top / "device")
-    await node.stage(pb.NodeStageVolumeRequest(**where))
-    for _ in range(2):
-        await node.publish(pb.NodePublishVolumeRequest(**where, target_path=target, readonly=True))
-    assert [usage.total for usage in (await node.stats("pvc-1", target)).usage] == [8 * MIB]
-    with pytest.raises(RpcError, match="is published read-only") as refused:
-        await node.publish(pb.NodePublishVolumeRequest(**where, target_path=target))
-    assert refused.value.code is Code.ALREADY_EXISTS
-    await node.publish(pb.NodePublishVolumeRequest(**where, target_path=str(top / "writable")))
-    for path in (target, str(top / "writable")):
-        await node.unpublish("pvc-1", path)
-    await node.unstage("pvc-1", str(top / "staged"))
-    wait_detached(top / "data/volumes/pvc-1/image")
-
-
 async def test_many_volumes_are_published_and_unpublished_at_a_time(top: Path, driver: CsiProcess) -> None:
     async def use(name: str) -> bool:
         context = {"csi.storage.k8s.io/ephemeral": "true", "size": "1Mi"}
@@ -482,66 +265,6 @@ async def test_expansions_that_it_refuses_change_nothing(top: Path, driver: CsiP
     assert entry.volume.capacity_bytes == 8 * MIB
 
 
-async def test_people_create_expand_and_delete_volumes(
-    top: Path, driver: CsiProcess, node: CsiNode, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def run(*argv: str) -> tuple[int, str]:
-        code = await asyncio.to_thread(main, [*argv, "--root-dir", str(top / "root")])
-        printed = capsys.readouterr()
-        return code, printed.out + printed.err
-
-    for name, options in (("data", ("--backing", "image")), ("disk", ("--block",))):
-        code, manifest = await run("create", name, "--size", "8Mi", *options)
-        volume = from_object(PersistentVolume, load_document(manifest.encode()))
-        assert (code, volume.metadata.name, volume.spec.capacity) == (0, name, {"storage": "8Mi"})
-        assert volume.spec.csi == CSIPersistentVolumeSource(driver=driver.name, volumeHandle=name)
-        assert (volume.spec.volumeMode == "Block") == (name == "disk")
-    assert [line.split() for line in (await run("list"))[1].splitlines()] == [
-        ["NAME", "SIZE", "BACKING"],
-        ["data", "8Mi", "image"],
-        ["disk", "8Mi", "image"],
-    ]
-    assert await run("expand", "data", "--size", "16Mi") == (
-        0,
-        "data has 16Mi; its file system grows when it is mounted next\n",
-    )
-    await node.stage(staging(top, "data"))
-    code, text = await run("delete", "data")
-    assert code == 1 and "the volume is still in use at" in text
-    await node.unstage("data", str(top / "staged"))
-    assert await run("delete", "data") == (0, "data deleted\n")
-    assert driver.volumes() == ["disk"]
-    code, text = await run("create", "No Name")
-    assert code == 1 and "lower-case" in text
-    await driver.kill()
-    code, text = await run("list")
-    assert code == 1 and "Does the driver run?" in text
-
-
-@pytest.mark.parametrize("moment", ["crash", "crash after"])
-@pytest.mark.parametrize("call", ["NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"])
-async def test_calls_are_repeated_after_the_driver_was_killed(top: Path, call: str, moment: str) -> None:
-    staged, target = top / "staged", top / "target"
-    volume_id = "pvc-1"
-
-    async def go_through(node: CsiNode) -> None:
-        await node.stage(staging(top, volume_id))
-        await node.publish(publication(top, volume_id, staging_target_path=str(staged)))
-        (target / "file").write_text("kept")
-        await node.unpublish(volume_id, str(target))
-        await node.unstage(volume_id, str(staged))
-
-    async with csi_driver(top / "root", top / "data", behavior={call: moment}) as driver:
-        await create(driver, volume_id)
-        with CsiNode(driver.name, str(driver.endpoint)) as node, pytest.raises(RpcError):
-            await go_through(node)
-    async with csi_driver(top / "root", top / "data") as driver:
-        with CsiNode(driver.name, str(driver.endpoint)) as node:
-            await go_through(node)
-        assert mounts_below(str(top)) == ()
-        assert (top / "data/volumes" / volume_id / "data/file").read_text() == "kept"
-
-
 async def test_one_volume_has_one_operation_at_a_time(top: Path, driver: CsiProcess, node: CsiNode) -> None:
     context = {"csi.storage.k8s.io/ephemeral": "true", "backing": "image", "size": "64Mi"}
     calls = [node.publish(publication(top, "csi-abc", volume_context=context)) for _ in range(4)]
@@ -551,54 +274,3 @@ async def test_one_volume_has_one_operation_at_a_time(top: Path, driver: CsiProc
     assert is_mount_point(str(top / "target"))
     await node.unpublish("csi-abc", str(top / "target"))
     assert mounts_below(str(top)) == ()
-
-
-@asynccontextmanager
-async def command(top: Path, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pykubelet.app.cli", "csi-local"),
-        *("--root-dir", str(top / "root"), "--data-dir", str(top / "data")),
-        *options,
-        stderr=asyncio.subprocess.PIPE,
-        env=environment,
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-
-
-async def test_the_command_serves_until_it_is_stopped_and_removes_its_sockets(top: Path) -> None:
-    async with command(top) as process:
-        assert process.stderr is not None
-        async with asyncio.timeout(30):
-            lines = ""
-            while lines.count("serving") < 2:
-                lines += (await process.stderr.readline()).decode()
-        process.send_signal(signal.SIGTERM)
-        assert await process.wait() == 0
-    assert [path for path in (top / "root").rglob("*") if not path.is_dir()] == []
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "message"),
-    [
-        (("--driver-name", "a/b"), 1, "Error: --driver-name 'a/b'"),
-        (("--max-ephemeral-size", "-1"), 1, "Error: --max-ephemeral-size: must be 0 or between"),
-        (("--max-ephemeral-size", "17Ti"), 1, "Error: --max-ephemeral-size: must be 0 or between"),
-        (("--max-ephemeral-size", "1k"), 1, "Error: --max-ephemeral-size: must be 0 or between"),
-        (("--max-ephemeral-size", "1Mi"), 1, "Error: --default-ephemeral-size: must be between"),
-        (("--default-ephemeral-size", "0"), 1, "Error: --default-ephemeral-size: must be between"),
-        (("--default-ephemeral-size", "x"), 2, "argument --default-ephemeral-size: "),
-    ],
-)
-async def test_the_command_refuses_options_that_cannot_work(
-    top: Path, options: tuple[str, ...], code: int, message: str
-) -> None:
-    async with command(top, *options) as process:
-        _, error = await process.communicate()
-    assert process.returncode == code
-    assert message in error.decode()

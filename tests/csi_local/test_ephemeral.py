@@ -6,14 +6,11 @@ import asyncio
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.csi import unmount_all
 from support.quotas import MemoryQuotas
 
 from pykubelet.edges.csi import csi_pb2 as pb
@@ -90,13 +87,6 @@ def test_all_volumes_together_leave_a_part_of_the_disk_free(sizes: list[int]) ->
             promised += size
     assert promised <= 850
     assert promised > 790 or promised == sum(sizes)
-
-
-@pytest.fixture
-def top() -> Iterator[Path]:
-    with TemporaryDirectory(prefix="csi-") as folder:
-        yield Path(folder)
-        unmount_all(Path(folder))
 
 
 @pytest.fixture
