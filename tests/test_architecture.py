@@ -1,4 +1,4 @@
-"""Rules of the architecture that import-linter cannot express: purity by name and by docstring, and the writers of cells."""
+"""Rules of the architecture that import-linter cannot express: purity by name and by docstring, the writers of cells, length of files."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ IMPURE = {
     "signal", "socket", "ssl", "subprocess", "tempfile", "threading", "time", "uvloop",
 }  # fmt: skip
 NAME = re.compile(r"decide.*|.*plan.*|render_.*")
+#: Lines of a file of code or of tests; more are two things, each with a name that a reader would look for.
+LONGEST = 600
+#: What generators make is as long as its source.
+GENERATED = re.compile(r".*_pb2(?:_grpc)?\.py|src/pykubelet/base/api/core\.py")
 
 
 def claims_purity(path: Path, tree: ast.Module) -> bool:
@@ -65,6 +69,17 @@ def test_an_impure_import_in_a_pure_module_is_found() -> None:
         text = f'"""{docstring}"""\n\n\ndef f() -> None:\n    import os\n'
         assert violations(SRC / "act" / name, text) == [f"{SRC / 'act' / name}: imports os"]
     assert violations(SRC / "act" / "other.py", '"""Reads files."""\nimport os\n') is None
+
+
+def test_files_have_a_length_that_can_be_read() -> None:
+    root = PACKAGES.parent
+    lengths = {
+        str(path.relative_to(root)): len(path.read_text().splitlines())
+        for folder in ("src", "tests", "tools", "bench", "examples")
+        for path in (root / folder).rglob("*.py")
+    }
+    assert len(lengths) > 1000
+    assert {name: lines for name, lines in lengths.items() if lines > LONGEST and not GENERATED.fullmatch(name)} == {}
 
 
 def test_every_program_beside_the_agent_has_contracts_and_a_command() -> None:
