@@ -16,6 +16,13 @@ BANNED = {
     "story": "history", "stories": "histories", "newcomer": "new pod", "somebody": "name the party", "nobody": "no caller",
     "anybody": "any client",
 }  # fmt: skip
+#: "A pod whose volumes are mounted" is plain, and shorter than any other way. Where a second clause is around it, or begins between it
+#: and its noun, a reader has to sort out which belongs to which: two in one line, or one after a preposition.
+TANGLED = re.compile(
+    r"\bwhose\b.*\bwhose\b"
+    r"|\b(?:of|in|on|at|to|for|by|with|after|before|from|under|below|through|against|into) whose\b",
+    re.IGNORECASE,
+)
 ALLOWED = re.compile(r"\bin turn\b|\bturns? (?:on|off)\b|\bnobody:[x/]|User nobody", re.IGNORECASE)
 #: Folders and documents that are held to this.
 CHECKED = (
@@ -90,6 +97,16 @@ def test_no_private_words() -> None:
         for number, word in found_in(file.read_text())
     ]
     assert not found, "\n".join(found)
+
+
+def test_a_clause_with_whose_is_read_once() -> None:
+    found = [
+        f"{file.relative_to(ROOT)}:{number}: {match[0]}"
+        for file in files()
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if "whose" in line and (match := TANGLED.search(line)) is not None
+    ]
+    assert not found, "make two sentences, or use `with`, `of` or a name:\n" + "\n".join(found)
 
 
 def test_identifiers_are_split() -> None:

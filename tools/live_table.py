@@ -35,7 +35,7 @@ def render_age(seconds: float) -> str:
 
 
 def render_wait(wait: Mapping[str, Any], now: float) -> str:
-    """What is waited for, for how long, and whose wait it is."""
+    """What is waited for, for how long, and which part of the node ends the wait."""
     what = " ".join(str(part) for part in (wait.get("what"), wait.get("subject")) if part)
     reason = f": {wait['reason']}" if wait.get("reason") else ""
     return f"{what}{reason} ({render_age(now - float(wait.get('since') or now))}, {wait.get('owner', '?')})"

@@ -147,7 +147,7 @@ class Containerd:
     # leases
 
     async def take_lease(self, id: str, until: str) -> Containerd:
-        """Make a lease that ends by itself at a time in RFC 3339. Returns the client whose calls it holds."""
+        """Make a lease that ends by itself at a time in RFC 3339. Returns a client that makes its calls with the lease."""
         await self._call(f"{_LEASES}/Create", CreateRequest(id=id, labels={_EXPIRES: until}), LeaseChanged)
         return Containerd(self._channel, self.namespace, id)
 

@@ -152,7 +152,7 @@ async def test_a_sandbox_that_gets_on_after_its_pod_was_removed_leaves_nothing(
 
 
 async def test_exec_probes_that_never_end(agent: Agent, hanging: Faults) -> None:
-    """One whose command sleeps, which the runtime ends; and one for which the runtime itself never answers."""
+    """A probe with a command that sleeps, which the runtime ends; and one for which the runtime itself never answers."""
     slow = {"exec": {"command": ["sleep", "1000"]}, "periodSeconds": 1, "timeoutSeconds": 1}
     agent.put(make_pod("slow", *(make_container(f"c{n}", readinessProbe=slow) for n in range(4))))
     agent.put(make_pod("mute", *(make_container(f"c{n}", readinessProbe=READY) for n in range(4))))

@@ -1,4 +1,4 @@
-"""What `make run-storage` starts: a StatefulSet whose claims get volumes of `pykubelet csi-local`, and whose data outlive its pods."""
+"""What `make run-storage` starts: a StatefulSet with claims for volumes of `pykubelet csi-local`. Its data outlive its pods."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ class Model:
     # The end
 
     def over(self) -> str:
-        """The terminal phase of a pod none of whose containers is started any more [PL]; empty: it goes on."""
+        """The terminal phase of a pod that starts no container any more [PL]; empty: it goes on."""
         if self.pod.over:
             return self.pod.over
         lasts = [self.last(c.name) for c in self._regular()]

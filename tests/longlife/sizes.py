@@ -141,7 +141,7 @@ def _kind(name: str) -> str:
 
 
 def grown(days: list[Sizes]) -> list[str]:
-    """What has grown from day to day, of days at whose ends the same pods were there. In words; empty: nothing."""
+    """What has grown from day to day, of the days that ended with the same pods. In words; empty: nothing."""
     if len(days) < 4:
         return []
     found = []

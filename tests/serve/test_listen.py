@@ -110,7 +110,7 @@ async def test_a_socket_file_of_a_process_that_accepts_nothing_is_not_replaced(t
 
 
 async def test_a_socket_that_is_removed_with_its_directory_is_made_again(tmp_path: Path) -> None:
-    """Also one whose directory cannot be made at first, as on a full disk."""
+    """Also if its directory cannot be made at first, as on a full disk."""
     folder = tmp_path / "pods-api"
     folder.touch()
     path = folder / "s.sock"

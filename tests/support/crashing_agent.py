@@ -16,7 +16,7 @@ PYKUBELET_CRASH_ONLY    an identifier of a point: only there it kills itself. Wi
 PYKUBELET_CRASH_MOMENTS the moments that count, with commas between them; all of them unless given.
 PYKUBELET_CRASH_SITES   "coarse" or "fine", as above.
 PYKUBELET_CRASH_SHARD   "i/n": only every n-th point counts, by its identifier.
-PYKUBELET_CRASH_WITHIN  only points count whose call stack has a module whose path contains this.
+PYKUBELET_CRASH_WITHIN  only points count with a module in their call stack that has this in its path.
 PYKUBELET_CRASH_PLACES  places to leave out of the objects' kinds (the agent's own folder), with colons between them.
 
 A kill does not lose what the kernel was given, so this states nothing about a power cut.

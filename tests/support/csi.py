@@ -93,7 +93,7 @@ async def csi_driver(
     behavior: dict[str, Any] | None = None,
     points: Mapping[str, str] | None = None,
 ) -> AsyncIterator[CsiProcess]:
-    """Run a driver whose sockets are below the agent's root directory, and whose volumes are in `data`.
+    """Run a driver with its sockets below the agent's root directory, and its volumes in `data`.
 
     `points`: the variables of `support/crashing_agent.py`.
     """

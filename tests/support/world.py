@@ -67,7 +67,7 @@ class World:
         await self.agent.wait_runtime(f"nothing of {name}", lambda view: is_empty(view.of(name)), within)
 
     async def wait_nothing_left(self) -> None:
-        """For the end of a test, all of whose pods are deleted: no file, mount or cgroup of any."""
+        """For the end of a test that has deleted all its pods: no file, mount or cgroup of any."""
         await self.agent.wait_nothing_left()
 
     def node_condition(self, kind: str) -> str:

@@ -38,7 +38,7 @@ CALL_S = 120.0
 MAX_LINE = 8 << 20
 #: Bytes of a list that is decoded at once; of a longer one, item by item.
 SHORT_LIST = 1 << 20
-#: Bytes of the list of this program's containers, and of that of all images, whose labels come from outside.
+#: Bytes of the list of this program's containers, and of that of all images, which have labels from outside.
 MAX_CONTAINERS, MAX_IMAGES = 64 << 20, 512 << 20
 #: How long a pull may go on without progress: containerd's time.
 PULL_IDLE_S = 300.0

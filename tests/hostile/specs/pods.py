@@ -66,7 +66,7 @@ REFERS: dict[Cls, Json] = {
     storage.PersistentVolumeClaim: {"volumes": [{"name": "c", "persistentVolumeClaim": {"claimName": "claim"}}]},
     storage.CSIDriver: {"volumes": [{"name": "c", "csi": {"driver": "driver.test"}}]},
 }
-#: Of structs that have one of several sources: the one in `MINIMAL`, in whose place others are measured.
+#: Of structs that have one of several sources: the one in `MINIMAL`. The others are measured in its place.
 USUAL_SOURCE = {
     "EnvVar": "value",
     "EnvFromSource": "configMapRef",

@@ -136,7 +136,7 @@ class DevicesMachine(RuleBasedStateMachine):
                 self.under_way.append(command)
 
     def device_under(self, command: Command) -> str:
-        """The device that an operation works on, or whose volume it works on."""
+        """The device that an operation works on, itself or by a volume of it."""
         match command:
             case SetUp(plan=SharedPlan(shared=device)):
                 return device.name

@@ -1,4 +1,4 @@
-"""Statuses of containers some of whose instances the runtime has not any more, or not yet in the newest view."""
+"""Statuses of containers that have instances which the runtime has not any more, or not yet in the newest view."""
 
 from __future__ import annotations
 

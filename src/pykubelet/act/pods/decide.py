@@ -487,9 +487,9 @@ def _with_restart_of_all(state: PodWorkerState, plan: PodPlan, now: float, rules
 
 
 def _with_unhooked(state: PodWorkerState, view: PodView) -> PodWorkerState:
-    """The state with those of its hooks that have not ended whose containers run in this view.
+    """The state with the hooks that have not ended, of containers that run in this view.
 
-    Also those of containers that the runtime still shows running after the event of their exit: they must not be reported as running.
+    Also of containers that the runtime still shows running after the event of their exit: they must not be reported as running.
     """
     if not state.unhooked:
         return state

@@ -86,7 +86,7 @@ class _Glob:
 
 
 def _parse_class(glob: str, at: int) -> tuple[_Ranges, bool, int]:
-    """The ranges of the class whose bracket is before `at`, whether they are excluded, and the index after the class."""
+    """The ranges of a class, whether they are excluded, and the index after the class. `at`: after its first bracket."""
     is_negated = glob.startswith("^", at)
     at += is_negated
     ranges: _Ranges = []

@@ -192,8 +192,8 @@ def pod_phase(
 
     In a new sandbox, the exits of the previous one count until the containers run again. An init container that succeeded
     there makes the pod Pending only once it runs again. A sidecar that runs but has not started makes the pod Pending as long
-    as the sandbox has no regular container. A pod whose sidecars still run, or one of whose containers restarts all by its
-    exit, has not ended.
+    as the sandbox has no regular container. A pod has not ended while
+    sidecars run, or if the exit of a container restarts all.
     """
     if failed_init(pod, view, to_restart) is not None:
         return Phase.FAILED

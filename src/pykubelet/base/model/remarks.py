@@ -59,7 +59,7 @@ def document_remarks(origin: str, document: Document) -> list[Remark]:
     return found
 
 
-#: In JSON, whose lines are not known.
+#: Of JSON: the numbers of its lines are not known.
 _MERGED = ", and objects are merged"
 
 

@@ -164,7 +164,7 @@ def settle(
 def _end_preemptions(
     before: Mapping[PodUID, Entry], facts: AdmissionFacts, now: float, wall: float
 ) -> tuple[Entries, list[KubeEvent]]:
-    """Admit pods whose victims have ended or whose wait is over. Returns Events for victims that have not ended in time."""
+    """Admit pods after their victims have ended, or after the longest wait. Returns Events for victims that have not ended in time."""
     entries, events = dict(before), list[KubeEvent]()
     for uid, entry in before.items():
         if entry.verdict is not AdmissionVerdict.PREEMPTING:

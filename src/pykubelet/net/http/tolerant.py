@@ -31,7 +31,7 @@ _HEAD_PROBLEMS = {
     ResponseProblem.TOO_MANY_INTERIM: "net/http: too many 1xx informational responses",
 }
 _MALFORMED = "net/http: HTTP/1.x transport connection broken: malformed HTTP response"
-#: Statuses after whose head nothing more is read, and with which a probe never passes.
+#: Statuses with which a probe never passes: nothing is read after the head.
 _WITHOUT_BODY = frozenset({101, *range(100)})
 _KEPT_FIELDS = frozenset({b"content-length", b"transfer-encoding", b"location"})
 _VERSION = re.compile(r"HTTP/1\.[0-9]")

@@ -48,8 +48,7 @@ class ResourceInputs(Value):
         return frozenset(uid for pods in cells for uid in pods).union(unread)
 
     def lingering(self) -> frozenset[PodUID]:
-        """Pods that have ended or are unknown, whose volumes are still there: their groups stay, as memory of volumes is charged to
-        them."""
+        """Pods that have ended or are unknown and still have volumes: their groups stay, as memory of volumes is charged to them."""
         lives, roster, observed = self.lifecycles.get().pods, self.roster.get().pods, self.observed.get()
         unread = {ref.uid for ref in observed.unread}
         left = (uid for uid, pod in self.mounts.get().pods.items() if pod.volumes and uid not in unread)

@@ -79,7 +79,7 @@ def cgroup_parent(settings: ResourceSettings, qos: QOSClass, uid: PodUID) -> str
 
 
 def read_pod_uid(entry: str, parent: GroupName, driver: CgroupDriver) -> PodUID | None:
-    """The UID of the pod whose group a directory in a QoS group is; None for other directories."""
+    """The UID of the pod that a directory in a QoS group is the group of; None for other directories."""
     if driver is CgroupDriver.SYSTEMD:
         prefix = slice_name(parent).removesuffix(_SLICE) + "-" if parent else ""
         if not entry.endswith(_SLICE) or not entry.startswith(prefix):

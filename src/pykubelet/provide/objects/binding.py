@@ -1,14 +1,14 @@
 """Binds claims of manifests to persistent volumes of manifests, on a node without an API server. Pure.
 
 Rules:
-- A claim gets the volume that it had, or that its `volumeName` names, or whose `claimRef` names it, or else the smallest one
-  that satisfies it: mode, storage class, access modes, selector, size, and node affinity. Equal volumes are taken by name, claims in
-  the order of namespace and name.
+- A claim gets the volume that it had, the volume that its `volumeName` names, the volume with a `claimRef` to it, or else the
+  smallest volume that satisfies it: mode, storage class, access modes, selector, size, and node affinity. Equal volumes are taken by
+  name, claims in the order of namespace and name.
 - A claim keeps its volume while both have manifests, whatever is added or edited. A claim whose volume has lost its manifest waits
   for it; it gets another volume when its own manifest was away too, or when it names one.
 - A volume whose claim has lost its manifest is kept for a claim of that name, because it has that claim's data. Another claim gets it
   by `volumeName` only.
-- Of several objects with one name, the one counts whose manifest counted before, or else the first by origin.
+- Of several objects with one name, the one of the manifest that counted before counts, or else the first by origin.
 - Before all manifests are known, a claim that never had a volume is not bound, because a better one may come.
 Source: the Kubernetes documentation "Persistent Volumes", binding.
 """
@@ -42,8 +42,8 @@ CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 class Bindings(Value):
     """What survives a restart. `volumes`: the name of each claim's volume, by `<namespace>/<name>` of the claim. `origins`: the
-    manifest of each object that counts, by `<kind>/<namespace>/<name>`. `left`: the claim whose data a volume has that no claim has
-    now, because that claim has named another one; by the volume's name."""
+    manifest of each object that counts, by `<kind>/<namespace>/<name>`. `left`: by the name of a volume that no claim has now, because
+    its claim has named another one: that claim, which the data belong to."""
 
     volumes: Mapping[str, str] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)

@@ -117,7 +117,7 @@ def start(policy: StaticPolicy, state: CpuState) -> CpuState | ManagerStartError
 
 
 def _without_released_pools(state: CpuState) -> CpuState:
-    """The state without pools of pods whose last container is gone and whose CPUs are free again. (The reference writes a release in
+    """The state without pools that no container uses any more, and that have CPUs which are free again. (The reference writes a release in
     several steps, between which it may end.)"""
     stale = [uid for uid, cpus in state.pools.items() if cpus & state.default and not state.assignments.get(uid)]
     return (

@@ -1,7 +1,7 @@
 """The file `cpu_manager_state`: the CPU manager's policy name, shared pool and assignments. Pure.
 
-The format is the reference's, so that either can take over the other's file. It has four: files of the first, whose entries are by
-container id, are only read. The second has entries by pod and container, the third also those of pods as a whole (gate
+The format is the reference's, so that either can take over the other's file. There are four. The first has
+entries by container id, and is only read. The second has entries by pod and container, the third also those of pods as a whole (gate
 PodLevelResourceManagers of 1.36). The fourth, of 1.37, is the second with all of the state as `data`. The reference ignores or refuses
 entries of pods without the gate; here they stay until their pods have ended.
 Source: the Kubernetes documentation "Control CPU Management Policies on the Node", "Changing the CPU Manager Policy".

@@ -55,7 +55,7 @@ def attachments_read(work: VolumesStep, event: AttachmentsRead) -> None:
 
 
 def _drivers(work: VolumesStep, pod: PodVolumes) -> Mapping[str, str]:
-    """The CSI drivers of the pod's volumes that are not attached and whose limit may change, by the name of the attachment."""
+    """The CSI drivers with a limit that may change, of the pod's volumes that are not attached, by the name of the attachment."""
     found: dict[str, str] = {}
     if pod.pod is None:
         return found

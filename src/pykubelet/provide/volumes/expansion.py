@@ -63,7 +63,7 @@ class Expansion(Value):
     `known`: the bytes that the node knows.
 
     `claim`, `uid`: namespace and name, and the UID, of its claim. `volume`: the name of the PersistentVolume. `read_only`: the pod
-    has the claim read-only, so that nothing can be expanded. `pod`: the one whose volume it is.
+    has the claim read-only, so that nothing can be expanded. `pod`: the pod that uses the volume.
     """
 
     claim: tuple[str, str]

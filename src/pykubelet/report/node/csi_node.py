@@ -148,7 +148,7 @@ class CsiNodeKeeper:
                 self._refreshers[name] = period, tasks.start_root(f"csi-node {name}", self._ask_again(name, period))
 
     async def _refresh_at_limit(self) -> None:
-        """Ask the drivers again whose volumes cannot be attached because the node is at a limit that it did not know. Never returns."""
+        """Ask drivers for their limits again if volumes cannot be attached because of a limit that the node did not know. Never returns."""
         known = self._mounts.get().at_limit
         async for mounts in self._mounts.changes():
             new = [limit for uid, limit in mounts.at_limit.items() if uid not in known]

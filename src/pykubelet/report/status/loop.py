@@ -260,7 +260,7 @@ class StatusLoop:
         return record.made_from is not None
 
     def _forget_remembered(self, now: Snapshot) -> bool:
-        """Forget the statuses from before the restart whose pods are gone. True if there were any."""
+        """Of the statuses from before the restart, forget those of pods that are gone. True if there were any."""
         if now.observed.listed_at is None or not self._inputs.roster.get().sources_ready:
             return False
         gone = [uid for uid in self._statuses.get().remembered if not now.has(uid)]

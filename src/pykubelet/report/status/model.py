@@ -70,7 +70,7 @@ def _with_counted(view: PodView, uncounted: Mapping[ContainerID, ContainerView])
 
 
 def _is_starting(container: ContainerView, attempt: int) -> bool:
-    """Whether it is the instance whose hook runs or will, and not the one before it, whose end this view may not show yet."""
+    """Whether its hook runs or will run. False for the instance before that one: this view may not show its end yet."""
     return container.state in (ObservedState.RUNNING, ObservedState.CREATED) and container.attempt >= attempt
 
 

@@ -25,7 +25,7 @@ _SHOWN = 256
 
 
 def other_site(request: Request, scheme: str) -> str:
-    """The site on whose behalf a browser makes the request, as the browser names it; "" if it is not another site.
+    """The site that a browser makes the request for, as the browser names it; "" if it is not another site.
 
     `scheme`: that of the port.
     """

@@ -59,7 +59,7 @@ from pykubelet.serve.explain.waits import admission_waits, node_waits, pod_waits
 
 Document = dict[str, Any]
 
-#: The pods that are gone and whose volumes are shown.
+#: Pods that are gone but have volumes, so that these are shown.
 MAX_LEFT = 20
 #: The greatest age of the usage that `/node` shows, and the longest wait for it: seconds.
 USAGE_AGE_S, USAGE_WAIT_S = 1.0, 3.0

@@ -191,7 +191,7 @@ def _other_pod_notes(uid: PodUID, status: MountStatus, context: VolumeContext) -
 
 
 def _holder(holder: Holder, names: Mapping[PodUID, str]) -> Document:
-    """`pod`: that in whose cgroup the process runs."""
+    """`pod`: the process runs in its cgroup."""
     group = holder.group.replace("_", "-")
     pod = next((name for uid, name in names.items() if f"pod{uid}" in group), "")
     return {"pid": holder.pid, "name": holder.name, "use": holder.use, "path": holder.path, "pod": pod}

@@ -22,7 +22,7 @@ _TABLE_BYTES = 16 << 20
 
 
 class Holder(Value):
-    """One that holds a directory. `pid` 0: the kernel itself, whose use `use` names. `group`: the cgroup of the process, "" if unknown.
+    """One that holds a directory. `pid` 0: the kernel itself; `use` names how. `group`: the cgroup of the process, "" if unknown.
 
     `use`: in words, such as `working directory`. `path`: one of the paths that it uses.
     """

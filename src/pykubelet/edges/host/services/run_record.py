@@ -134,7 +134,7 @@ class RunRecord:
         return memoryview(self._map)[_WORK_AT:], stacks
 
     def _sweep(self) -> None:
-        """Remove the files of agents that do not run and whose root directory is gone. One that has just begun has not made its own yet."""
+        """Remove the files of agents that do not run and have no root directory. One that has just begun has not made its own yet."""
         for name in names_in(self._directory)[:_MAX_SWEPT]:
             path = f"{self._directory}/{name}"
             if not name.endswith(".run") or path == self._path:

@@ -125,7 +125,7 @@ class PayloadPlan(DirectoryPlan):
 
 
 def _last_of_each(sources: tuple[PayloadSource, ...]) -> Iterable[PayloadSource]:
-    """The sources without whole objects that are given again later, whose files are replaced."""
+    """The sources without whole objects that are given again later: the later files replace theirs."""
     chosen: dict[object, PayloadSource] = {}
     for number, source in enumerate(reversed(sources)):
         whole = source.parts if isinstance(source, ObjectFiles) and not source.items else ()
