@@ -58,7 +58,7 @@ START = "pykubelet/app/wiring.py:start"
 #: Functions of the product whose calls, direct or not, are allowed on the loop's thread, with the reason.
 ALLOWED = {
     START: "the start of the agent; nothing runs yet",
-    "pykubelet/edges/host/services/process.py:_start": "forks and executes; the program is on the disk of the agent's own program",
+    "pykubelet/edges/host/services/process.py:start_program": "forks and executes; the program is on the disk of the agent's own program",
     "pykubelet/edges/host/services/unix_socket.py:_serve_socket": "makes the socket when the agent starts and removes it when it ends",
 }
 _COROUTINE = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR

@@ -99,3 +99,17 @@ def test_the_names_of_a_manifest_in_quarantine_are_withheld() -> None:
     assert desk.roster.withheld == {"web_shop"} and desk.roster.sources_ready
     desk.take(SourceChanged("file", (GOOD,), (wrong,), ("/etc/good.yaml",)))
     assert desk.roster.withheld == frozenset()
+
+
+def test_a_source_that_is_not_awaited_holds_up_no_other_and_its_pods_are_withheld() -> None:
+    """A process extension that is away at the start of the agent: its pods of before keep running."""
+    held = {"web_shop": NameHolder("extension:a", "extension:a"), "db_shop": NameHolder("file", "/etc/db.yaml")}
+    desk = Desk(holders=held, expected=("file", "extension:a"))
+    desk.take(SourceChanged("file", ()))
+    assert (desk.roster.sources_ready, desk.roster.missing) == (False, ("extension:a",))
+    desk.take(
+        SourceChanged("extension:a", (), (ManifestProblem("extension:a", "", "away"),), known=False, awaited=False)
+    )
+    assert (desk.roster.sources_ready, desk.roster.withheld) == (True, frozenset({"web_shop"}))
+    desk.take(SourceChanged("extension:a", ()))
+    assert (desk.roster.sources_ready, desk.roster.withheld, desk.roster.holders) == (True, frozenset(), {})

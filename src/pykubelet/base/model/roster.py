@@ -37,6 +37,7 @@ class SourceChanged(Value):
     `origins`: where each pod was read, in the order of `pods`; empty if all come from the source itself.
     `known`: False while the source does not know its full set of pods yet, only the problems that prevent it.
     `quarantined`: what the pods in quarantine wait for; `pods` has stubs of them.
+    `awaited` False, with `known` False: the roster is ready without this source, and keeps its pods of before as they are.
     """
 
     source: str
@@ -47,6 +48,7 @@ class SourceChanged(Value):
     objects: tuple[ManifestObject, ...] = ()
     remarks: tuple[Remark, ...] = ()
     quarantined: Mapping[PodUID, Wait] = field(default_factory=dict)
+    awaited: bool = True
 
 
 class Rejection(Value):
@@ -93,7 +95,8 @@ class Roster(Value):
     `problems` either; None before the first publication.
     `objects`: those of all manifests, sorted by key and origin. Several may have the same key.
     `holders`: the manifest of each static pod, by the pod's full name (`name_namespace`). One that has become wrong keeps the name.
-    `withheld`: the full names of static pods whose manifest is in quarantine. Nothing of them may be deleted because they are missing.
+    `withheld`: the full names of static pods with a manifest in quarantine, or of a source that is not awaited. Nothing of them may be
+    deleted because they are missing.
     """
 
     pods: Mapping[PodUID, RosterPod] = field(default_factory=dict)

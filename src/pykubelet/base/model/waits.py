@@ -34,6 +34,7 @@ class Owner(StrEnum):
     API_SERVER = "API server"
     CONTAINER = "container"
     SIGNER = "signer"
+    EXTENSION = "extension"
 
 
 #: The package behind each owner; for an external party, the package that waits for it.
@@ -57,6 +58,7 @@ MODULES: Final = {
     Owner.API_SERVER: "report/status",
     Owner.CONTAINER: "act/pods",
     Owner.SIGNER: "provide/objects",
+    Owner.EXTENSION: "desired/roster",
 }
 
 

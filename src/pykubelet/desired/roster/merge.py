@@ -136,6 +136,11 @@ def _is_known(state: RosterState, source: str) -> bool:
     return source in state.sources and state.sources[source].known
 
 
+def _is_missing(state: RosterState, source: str) -> bool:
+    """Whether the roster waits for the set of a source."""
+    return not _is_known(state, source) and (source not in state.sources or state.sources[source].awaited)
+
+
 def _reserved(state: RosterState, desired: list[_Wanted]) -> dict[str, NameHolder]:
     """The names of manifests that have become wrong. A copy does not take the place of what is being edited."""
     wrong = {NameHolder(name, problem.origin) for name, source in state.sources.items() for problem in source.problems}
@@ -243,7 +248,7 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
     """The snapshot to publish; `before` itself when nothing changed."""
     items = {uid: entry.item for uid, entry in state.entries.items()}
     pods = items if changed_keys(before.pods, items) else before.pods
-    missing = tuple(sorted(name for name in expected if name not in state.sources or not state.sources[name].known))
+    missing = tuple(sorted(name for name in expected if _is_missing(state, name)))
     silent = tuple(sorted(expected - state.sources.keys()))
     clashes = (state.clashes[key] for key in sorted(state.clashes))
     objects, left_out = _objects_of(state)
@@ -286,11 +291,16 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
 
 
 def _withheld(state: RosterState) -> frozenset[str]:
-    """The names of pods whose manifest is in quarantine, so that it is not known whether they are still desired."""
+    """The names of pods of which it is not known whether they are still desired: their manifest is in quarantine, or their source is
+    not there and not awaited.
+    """
     origins = {
         problem.origin for source in state.sources.values() for problem in source.problems if is_quarantine(problem)
     }
-    return frozenset(name for name, holder in state.holders.items() if holder.origin in origins)
+    away = {name for name, source in state.sources.items() if not source.known and not source.awaited}
+    return frozenset(
+        name for name, holder in state.holders.items() if holder.origin in origins or holder.source in away
+    )
 
 
 def _objects_of(state: RosterState) -> tuple[tuple[ManifestObject, ...], list[ManifestProblem]]:

@@ -138,7 +138,7 @@ def _decode_document(document: object, origin: Origin, rules: ManifestRules) -> 
 
 
 def _type_name(value: object) -> str:
-    names = {list: "a list", str: "text", bool: "a boolean", int: "a number", float: "a number"}
+    names = {dict: "an object", list: "a list", str: "text", bool: "a boolean", int: "a number", float: "a number"}
     return names.get(type(value), type(value).__name__)
 
 
@@ -253,11 +253,6 @@ def _decode_pod(manifest: dict[str, object], origin: Origin, rules: ManifestRule
         for path, reason in islice(odd, MAX_PROBLEMS)
     )
     return (pod, *remarks)
-
-
-def is_usable(result: Decoded) -> bool:
-    """Whether `decode_manifest` returned pods and objects (an empty list counts)."""
-    return not any(isinstance(item, ManifestProblem) for item in result)
 
 
 _REQUESTS = ".resources.requests["

@@ -113,11 +113,11 @@ async def run_program(
     the agent's own. The program gets its own process group, which is killed as a whole on a time-out, on cancellation, and
     when the program ends.
     """
-    process = _start(argv, env, cwd)
+    process = start_program(argv, env, cwd)
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     with process.stdin, process.stdout, process.stderr:
         try:
-            exited = _watch_exit(process.pid)
+            exited = watch_exit(process.pid)
         except OSError as error:  # no descriptor is left
             kill_group(process.pid)
             process.wait()
@@ -140,8 +140,11 @@ async def run_program(
     return ProgramResult(code, bytes(out.data), bytes(err.data), out.cut)
 
 
-def _start(argv: tuple[str, ...], env: Mapping[str, str] | None, cwd: str | None) -> subprocess.Popen[bytes]:
-    """Start the program without a copy of the agent's page tables: uvloop would fork, which holds up the event loop for 3 ms and more."""
+def start_program(argv: tuple[str, ...], env: Mapping[str, str] | None, cwd: str | None) -> subprocess.Popen[bytes]:
+    """Start a program with three pipes, as the first of a process group. Raises HostError.
+
+    The agent's page tables are not copied: uvloop would fork, which holds up the event loop for 3 ms and more.
+    """
     variables, pipe = dict(os.environ if env is None else env), subprocess.PIPE
     variables["PATH"] = safe_path(variables.get("PATH", ""))
     program = argv[0] if argv[0].startswith("/") else find_program(argv[0], variables["PATH"])
@@ -161,8 +164,8 @@ def _start(argv: tuple[str, ...], env: Mapping[str, str] | None, cwd: str | None
         raise translated("exec", argv[0], error) from error
 
 
-def _watch_exit(pid: int) -> asyncio.Event:
-    """Return an event that is set once the program has ended. Raises OSError."""
+def watch_exit(pid: int) -> asyncio.Event:
+    """Return an event that is set once the program has ended, and its group was killed. Raises OSError."""
     loop, exited, descriptor = asyncio.get_running_loop(), asyncio.Event(), os.pidfd_open(pid)
 
     def end() -> None:
