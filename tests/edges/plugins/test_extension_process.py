@@ -84,11 +84,23 @@ async def test_a_process_that_answers_nothing_is_started_again() -> None:
         await process.state.wait_for(lambda state: state.is_running)
         for _ in range(MAX_UNANSWERED):
             with pytest.raises(ExtensionCallError):
-                await process.call("prepare", {}, 1.0)
+                await process.call("prepare", {}, 3.0)
         away = await process.state.wait_for(lambda state: state.phase is ProcessPhase.AWAY)
-        assert away.error == f"it has left {MAX_UNANSWERED} calls in a row without an answer"
+        assert away.error == "it has answered none of 5 calls for 15 s"
         assert program.runs[0].is_ended
         assert (await process.state.wait_for(lambda state: state.is_running)).run == 2
+
+
+async def test_a_process_that_answers_late_is_left_running() -> None:
+    program = FakeProgram()
+    async with running(program) as process:
+        await process.state.wait_for(lambda state: state.is_running)
+        for _ in range(3 * MAX_UNANSWERED):
+            with pytest.raises(ExtensionCallError):
+                await process.call("prepare", {}, 3.0)
+            program.runs[0].answer(await program.runs[0].asked("prepare"), {})
+            await asyncio.sleep(0.1)
+        assert process.state.get().run == 1
 
 
 async def test_calls_fail_at_once_while_the_process_is_away_or_has_too_many() -> None:

@@ -45,6 +45,11 @@ class SyncRun:
         """Wait until nothing is `missing` in the cell: what is, is the open wait."""
         await self.waits.until(cell, missing, self._unless)
 
+    async def wait_shown(self, work: Callable[[Callable[[Wait], None]], Awaitable[T]], wait: Wait) -> T:
+        """Await `work` while `wait` is open. What `work` gets replaces it: a call with another wait."""
+        with self.waits.waiting(wait) as show:
+            return await self._unless(work(show))
+
     async def wait(self, work: Awaitable[T], wait: Wait) -> T:
         """Await `work` while `wait` is open. A task passed as `work` continues after an interruption."""
         with self.waits.waiting(wait):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pykubelet.act.pods.need_extension import make_extension_need
+from pykubelet.act.pods.tools import MakeNeed
 from pykubelet.app.parts import Cells, Loops, SharedParts
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.values import Value
@@ -12,23 +14,35 @@ from pykubelet.desired.sources.extension import ExtensionSource, extension_sourc
 from pykubelet.edges.plugins.extension_launch import ProcessLauncher
 from pykubelet.edges.plugins.extension_limits import ExtensionLimits
 from pykubelet.edges.plugins.extension_process import ExtensionProcess, ExtensionProgram
+from pykubelet.observe.probes.execute import Prober
+from pykubelet.observe.probes.extension import ExtensionProber
 from pykubelet.provide.cgroups.names import driver_path, split_root
+from pykubelet.report.observers.loop import ObserverLoop
 
 #: The cgroup of all process extensions, below `cgroupRoot`; each has its own in it.
 GROUP = "extensions"
 
 
 class WiredProcesses(Value):
-    """What the processes add to the agent. `sources`: their names, for the roster, which waits for them for a while."""
+    """What the processes add to the agent.
+
+    `sources`: their names, for the roster, which waits for them for a while. `needs`: further needs of pods, after all others.
+    """
 
     processes: tuple[ExtensionProcess, ...]
     loops: Loops
     sources: frozenset[str]
+    needs: tuple[MakeNeed, ...]
+
+    def prober(self, others: Prober) -> Prober:
+        """What carries out probes: the processes theirs, and `others` all others."""
+        return ExtensionProber(others, {process.name: process for process in self.processes})
 
 
 def wire_processes(m: SharedParts, cells: Cells, programs: Sequence[ExtensionProgram]) -> WiredProcesses:
-    """edges/plugins: the processes, each with its loop; desired/sources: their sets of pods."""
+    """edges/plugins: the processes; desired/sources: their sets of pods; act/pods: their needs; report/observers: their notifications."""
     node = cells.node.cell.get().name
+    lifecycles, statuses = cells.lifecycles.cell, cells.statuses.cell
     rules = manifest_rules(m.settings, node, m.quarantine.problem)
     flight = SingleFlight("extensions", workers=len(programs))
     processes = []
@@ -39,8 +53,11 @@ def wire_processes(m: SharedParts, cells: Cells, programs: Sequence[ExtensionPro
         launch = ProcessLauncher(program.name, program.path, limits, flight, m.clock)
         process = ExtensionProcess(program, node, launch, m.clock)
         processes.append(process)
-        loops.append((f"extension-{program.name}", process.run()))
-        source = ExtensionSource(process, rules, m.pod_updates, m.clock)
-        loops.append((f"extension-source-{program.name}", source.run()))
+        loops += [
+            (f"extension-{program.name}", process.run()),
+            (f"extension-source-{program.name}", ExtensionSource(process, rules, m.pod_updates, m.clock).run()),
+            (f"extension-observer-{program.name}", ObserverLoop(process, lifecycles, statuses, m.clock).run()),
+        ]
     sources = frozenset(extension_source(program.name) for program in programs)
-    return WiredProcesses(tuple(processes), loops, sources)
+    needs = tuple(make_extension_need(process, lifecycles) for process in processes)
+    return WiredProcesses(tuple(processes), loops, sources, needs)

@@ -38,8 +38,8 @@ log = Log("extensions")
 HELLO_S = 10.0
 #: Calls of one process that are under way; further ones fail at once.
 CALLS_AT_ONCE = 64
-#: Calls in a row that a process may leave without an answer in time before it is killed and started again.
-MAX_UNANSWERED = 5
+#: Calls in a row that a process may leave without an answer before it is killed and started again, and how long: seconds.
+MAX_UNANSWERED, SILENT_S = 5, 10.0
 #: The delays before a process is started again.
 RESTART = BackoffPolicy(initial_s=1.0, cap_s=60.0)
 #: What a process may send: units a second, and at once. A line costs one, and one more for each 4 KiB. What is too much waits in the pipe.
@@ -124,19 +124,19 @@ class ExtensionProcess:
         self._calls: dict[int, asyncio.Future[CallAnswer]] = {}
         self._number = 0
         self._unanswered = 0
+        self._silent_since = 0.0  # when the first call without an answer was sent
 
     async def run(self) -> None:
         """Keep the process running until cancelled, and end it then."""
         restart: Backoff | None = None
         while True:
-            why = await self._run_once()
-            now = self._clock.monotonic()
+            before = self._state.get().error
+            await self._run_once()
+            now, why = self._clock.monotonic(), self._state.get().error
             restart = RESTART.raised(restart, now, now)
-            state = self._state.get()
-            if why != state.error:
+            if why != before:
                 log.warning("an extension is away", extension=self.name, why=why, again_in_s=restart.delay_s)
-            at = self._clock.wall() + restart.delay_s
-            self._publish(phase=ProcessPhase.AWAY, error=why, restart_at=at, missed=not state.known)
+            self._publish(restart_at=self._clock.wall() + restart.delay_s)
             await asyncio.sleep(restart.delay_s)
 
     async def call(self, call: str, fields: Mapping[str, Any], deadline_s: float) -> bytes:
@@ -167,7 +167,7 @@ class ExtensionProcess:
             async with asyncio.timeout(deadline_s):
                 answer = await future
         except TimeoutError:
-            self._missed_answer(channel)
+            self._missed_answer(channel, deadline_s)
             raise ExtensionCallError(f"no answer to {call} within {deadline_s:g} s", is_late=True) from None
         finally:
             del self._calls[number]
@@ -186,32 +186,40 @@ class ExtensionProcess:
             DROPPED.inc(self.name)
         return is_sent
 
-    async def _run_once(self) -> str:
-        """Run the process to its end. Returns why it has ended."""
+    async def _run_once(self) -> None:
+        """Run the process to its end."""
         STARTS.inc(self.name)
         self._unanswered = 0
-        run = self._state.get().run + 1
-        self._publish(phase=ProcessPhase.STARTING, run=run, restart_at=None)
+        self._publish(phase=ProcessPhase.STARTING, run=self._state.get().run + 1, restart_at=None)
         try:
             channel = await self._launch()
         except HostError as error:
-            return str(error)
-        why = "the agent ends"
-        is_violated = False
+            self._away(str(error))
+            return
+        at_once = True
         try:
             await self._greet(channel)
             await self._read(channel)
         except ProtocolError as error:
-            why, is_violated = f"it has sent {error}", True
+            self._away(f"it has sent {error}")
         except ChannelEndedError as error:
-            why, is_violated = str(error), True
+            self._away(str(error))
         except TimeoutError:
-            why, is_violated = f"it has not answered hello within {HELLO_S:g} s", True
+            self._away(f"it has not answered hello within {HELLO_S:g} s")
+        except asyncio.CancelledError:
+            at_once = False
+            self._away("the agent ends")
+            raise
         finally:
-            self._channel = None
-            self._fail_calls(why)
-            await channel.end(at_once=is_violated)
-        return why
+            await channel.end(at_once=at_once)
+
+    def _away(self, why: str) -> None:
+        """The process takes no further calls."""
+        self._channel = None
+        self._publish(phase=ProcessPhase.AWAY, error=why, missed=not self._state.get().known)
+        for future in self._calls.values():
+            if not future.done():
+                future.set_exception(ExtensionCallError(why, is_away=True))
 
     async def _greet(self, channel: ProcessChannel) -> None:
         """Send `hello` and take the answer. Raises ProtocolError, ChannelEndedError, TimeoutError."""
@@ -251,9 +259,9 @@ class ExtensionProcess:
     def _take(self, message: HelloAnswer | CallAnswer | SentPods) -> None:
         match message:
             case CallAnswer():
+                self._unanswered = 0
                 future = self._calls.get(message.id)
                 if future is not None and not future.done():  # else the answer is late
-                    self._unanswered = 0
                     future.set_result(message)
             case SentPods(data):
                 if not self._state.get().offered(Point.SOURCE):
@@ -263,15 +271,14 @@ class ExtensionProcess:
             case HelloAnswer():
                 raise ProtocolError("a second answer to hello")
 
-    def _missed_answer(self, channel: ProcessChannel) -> None:
+    def _missed_answer(self, channel: ProcessChannel, after_s: float) -> None:
+        now = self._clock.monotonic()
+        if not self._unanswered:
+            self._silent_since = now - after_s
         self._unanswered += 1
-        if self._unanswered >= MAX_UNANSWERED:
-            channel.fail(f"it has left {self._unanswered} calls in a row without an answer")
-
-    def _fail_calls(self, why: str) -> None:
-        for future in self._calls.values():
-            if not future.done():
-                future.set_exception(ExtensionCallError(why, is_away=True))
+        silent_s = now - self._silent_since
+        if self._unanswered >= MAX_UNANSWERED and silent_s >= SILENT_S:
+            channel.fail(f"it has answered none of {self._unanswered} calls for {silent_s:.0f} s")
 
     def _publish(self, **changes: Any) -> None:
         self._state.publish(replace(self._state.get(), **changes))

@@ -36,6 +36,8 @@ OUTPUT_LIMIT = 10 << 10
 HTTP2 = "HTTP2"
 TLS = "TLS"
 NO_ADDRESS = "the pod has no IP address"
+#: How a command begins that a process extension runs, in place of the container's runtime (`extension.py`).
+EXTENSION = "extension:"
 
 
 class ProbeRequest(Value):
@@ -125,6 +127,12 @@ class ContainerProber:
             return errored(NO_ADDRESS)
         target = request.pod_ip, action.port, action.service, request.timeout_s, self._user_agent
         return await probe_grpc(*target, redials=self._grpc_redials, is_tls=action.mode == TLS)
+
+
+def extension_of(probe: Probe) -> str | None:
+    """The name of the process extension that answers a probe; None: another handler does."""
+    command = probe.exec.command if probe.exec is not None else ()
+    return command[0].removeprefix(EXTENSION) if command and command[0].startswith(EXTENSION) else None
 
 
 def expanded_command(command: Sequence[str], container: Container) -> Sequence[str]:

@@ -182,7 +182,7 @@ class ProbesLoop:
         record.running = RunningProbe(worker.container, timeout_s, slot.waits_at_most_s, task.cancel)
 
     async def _probe(self, record: ProbeRecord, request: ProbeRequest, slot: BulkheadSlot) -> None:
-        is_exec = request.probe.exec is not None
+        is_exec = record.is_exec
         async with slot:
             began = self._clock.monotonic()
             record.worker = decide.begin(record.worker, began)

@@ -23,6 +23,7 @@ from pykubelet.base.model.probes import ProbeKind, ProbeResult
 from pykubelet.base.model.waits import Wait
 from pykubelet.observe.probes import decide
 from pykubelet.observe.probes.decide import EarlierResults, Worker, WorkerPhase, inherit_results, with_result
+from pykubelet.observe.probes.execute import extension_of
 from pykubelet.observe.probes.messages import has_wait, probe_wait
 from pykubelet.observe.probes.metrics import ProbeMetrics
 from pykubelet.observe.probes.plan_workers import (
@@ -53,8 +54,8 @@ class ProbeRecord(Struct):
 
     @property
     def is_exec(self) -> bool:
-        """True for a command."""
-        return self.probe.exec is not None
+        """True for a command of the runtime."""
+        return self.probe.exec is not None and extension_of(self.probe) is None
 
     def late(self, now: float, answer_s: float) -> bool:
         """True if a command is late."""

@@ -1,0 +1,1 @@
+"""Notifies process extensions that observe pods. Imported only if there are some."""
