@@ -47,6 +47,12 @@ def test_an_abort_of_an_agent_that_was_at_no_pod_is_not_charged() -> None:
     assert charges_of(run(fatal="Aborted", fatal_at=2000.0), ()) == ()
 
 
+def test_an_abort_in_an_extension_is_not_charged_to_the_pod_that_it_was_asked_about() -> None:
+    asked = OpenWork("extension price", POD.since, True)
+    charges = charges_of(run(POD, asked, fatal="Aborted", fatal_at=POD.since + 10), ())
+    assert [charge.key for charge in charges] == ["extension price"]
+
+
 def test_a_fatal_error_is_charged_to_all_work_that_was_under_way() -> None:
     charges = charges_of(run(POD, OTHER, fatal="Segmentation fault", fatal_at=1000.0), ())
     assert [charge.key for charge in charges] == ["uid-1", "manifest /a"]

@@ -21,7 +21,7 @@ experimental-allocatable-ignore-eviction runtime-cgroups image-credential-provid
 image-credential-provider-bin-dir housekeeping-interval max-housekeeping-interval runonce
 """
 # The first was once the reference's too: the port of cAdvisor's own pages.
-OUR_OWN = "cadvisor-port emulated-version eviction-dry-run eviction-stall"
+OUR_OWN = "cadvisor-port emulated-version eviction-dry-run eviction-stall extension"
 CADVISOR_FLAGS = """
 application-metrics-count-limit boot-id-file container-hints containerd containerd-namespace enable-load-reader
 event-storage-age-limit event-storage-event-limit global-housekeeping-interval log-cadvisor-usage machine-id-file
@@ -62,6 +62,7 @@ SAMPLES: dict[str, tuple[str, Any, str | None]] = {
     "ip": ("fd00::1", "fd00::1", "host"),
     "node-ip": ("1.2.3.4,fd00::1", ("1.2.3.4", "fd00::1"), None),
     "strings": ("a,b", ["a", "b"], None),
+    "texts": ("a,b=c", ("a,b=c",), None),
     "map": ("a=1, b=2", {"a": "1", "b": "2"}, "a"),
     "map<": ("memory.available<1Gi,pid.available<5%", {"memory.available": "1Gi", "pid.available": "5%"}, "a=1"),
     "map-whole": ("a=1,2", {"a": "1,2"}, "a"),

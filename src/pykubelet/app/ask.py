@@ -24,6 +24,7 @@ ROOT_DIR = "/var/lib/kubelet"
 TIMEOUT_S = 10.0
 ANSWER_BYTES = 256 * 1024 * 1024
 COLUMNS = ("NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "WAITING FOR")
+EXTENSION_COLUMNS = ("NAME", "VERSION", "POINTS", "STATE")
 #: Columns are not wider than this, because one long name would move them off the screen for all pods.
 MAX_WIDTH = 63
 NODE = "node"
@@ -63,6 +64,18 @@ def explain_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def extensions(argv: Sequence[str]) -> int:
+    """`pykubelet extensions [enable NAME]`."""
+    return _answered(extensions_parser().parse_args(argv), _show_extensions)
+
+
+def extensions_parser() -> argparse.ArgumentParser:
+    parser = _parser("extensions", "The extensions of the agent: where each takes part, and whether it is off.")
+    parser.add_argument("action", nargs="?", choices=("enable",), help="ask an extension again that is off")
+    parser.add_argument("name", nargs="?", metavar="NAME", default="", help="the extension's name")
+    return parser
+
+
 def page(argv: Sequence[str]) -> int:
     """`pykubelet page`: print a link that opens the node's web page and is valid once."""
     return _answered(page_parser().parse_args(argv), _show_link)
@@ -96,14 +109,14 @@ def _answered(options: argparse.Namespace, show: Any) -> int:
 # Requests to the agent
 
 
-def _ask(options: argparse.Namespace, path: str) -> Any:
+def _ask(options: argparse.Namespace, path: str, method: str = "GET") -> Any:
     """The decoded answer; None if the agent does not know `path`. Raises AskError if there is no answer.
 
     Control characters are escaped unless the answer is printed as JSON.
     """
     where = options.socket or f"{options.root_dir}/pykubelet.sock"
     try:
-        status, body = _get(where, path)
+        status, body = _request(where, path, method)
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
         raise AskError(
             f"the agent is not running: nothing listens at {where} (another --root-dir? give it as --root-dir)"
@@ -118,7 +131,7 @@ def _ask(options: argparse.Namespace, path: str) -> Any:
         raise AskError(f"permission denied at {where}: only root may ask the agent")
     if status == 404:
         return None
-    if status != 200:
+    if status not in (200, 202):
         raise AskError(f"the agent at {where} answered {status}: {body.decode(errors='replace').strip()}")
     try:
         document = json.loads(body)
@@ -138,8 +151,8 @@ def _printable(document: Any) -> Any:
     return document
 
 
-def _get(where: str, path: str) -> tuple[int, bytes]:
-    """Send one GET over a unix socket. Raises OSError."""
+def _request(where: str, path: str, method: str) -> tuple[int, bytes]:
+    """Send one request over a unix socket. Raises OSError."""
     from pykubelet.net.http.response import BadResponse, ResponseParser  # not needed for a wrong command line
 
     response = ResponseParser()
@@ -147,7 +160,7 @@ def _get(where: str, path: str) -> tuple[int, bytes]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
             link.settimeout(TIMEOUT_S)
             link.connect(where)
-            link.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+            link.sendall(f"{method} {path} HTTP/1.0\r\n\r\n".encode())
             while not response.complete:
                 if part := link.recv(1 << 16):
                     response.feed(part)
@@ -168,6 +181,28 @@ def _show_link(options: argparse.Namespace) -> None:
     if document is None:
         raise AskError("the node's web page is switched off; start the agent with --cadvisor-port=4194")
     print(json.dumps(document) if options.output == "json" else document["link"])
+
+
+# extensions
+
+
+def _show_extensions(options: argparse.Namespace) -> None:
+    found = {extension["name"]: extension for extension in _ask(options, "/node")["extensions"]}
+    if options.action == "enable":
+        if options.name not in found:
+            raise AskError(f"no extension named {options.name!r} is loaded: {', '.join(found) or 'there is none'}")
+        _ask(options, f"/extensions/{options.name}", "POST")
+    elif options.output == "json":
+        print(json.dumps(list(found.values()), indent=2))
+    else:
+        rows = [(e["name"], e["version"] or "-", ",".join(e["points"]), _extension_state(e)) for e in found.values()]
+        print("\n".join(_table([EXTENSION_COLUMNS, *rows])) if rows else "no extensions (see --extension)")
+
+
+def _extension_state(extension: Document) -> str:
+    if extension["off"]:
+        return f"off: {extension['off']}" + (f"; {extension['error']}" if extension["error"] else "")
+    return f"last failure: {extension['error']}" if extension["error"] else "on"
 
 
 # pods
@@ -432,6 +467,11 @@ def _show_node(options: argparse.Namespace) -> None:
     if document["placement"] is not None:
         print("\nPlacement:")
         print("\n".join(map_lines(document["placement"])) or "  nothing is placed")
+    if document["extensions"]:
+        print("\nExtensions:")
+        for found in document["extensions"]:
+            named = " ".join(part for part in (found["name"], found["version"]) if part)
+            print(f"  {named} ({', '.join(found['points'])}; {found['file']}): {_extension_state(found)}")
     if document["plugins"]:
         print("\nPlugins:")
         print("\n".join(plugin_lines(document["plugins"], now)))

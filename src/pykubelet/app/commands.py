@@ -26,6 +26,14 @@ COMMANDS = {
         Command(
             "explain", "POD|node [-o json]", "one pod's waits and recent timeline", _ASK, "explain", ("explain_parser",)
         ),
+        Command(
+            "extensions",
+            "[enable NAME]",
+            "the extensions of the agent, or enable one that is off",
+            _ASK,
+            "extensions",
+            ("extensions_parser",),
+        ),
         Command("page", "", "a link to the node's web page, valid once", _ASK, "page", ("page_parser",)),
         Command(
             "takeover",

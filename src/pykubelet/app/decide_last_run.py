@@ -15,7 +15,8 @@ import re
 from collections.abc import Iterable
 
 from pykubelet.base.kit.text import parse_decimal
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.extensions import is_extension_key
 from pykubelet.edges.host.proc.kmsg import KernelRecord
 from pykubelet.edges.host.services.run_record import EndedRun
 
@@ -39,6 +40,9 @@ def charges_of(run: EndedRun, kernel: Iterable[KernelRecord]) -> tuple[Charge, .
     """The charges for a run. `kernel`: the messages of the kernel since the boot."""
     if run.blame is not None:
         return (Charge(run.blame.key, run.blame.cause),)
+    # an extension was asked in work for a pod, which has nothing to do with it
+    asked = tuple(work for work in run.works if is_extension_key(work.key))
+    run = replace(run, works=asked or run.works)
     if run.fatal == _ABORTED:
         works = [work for work in run.works if run.fatal_at - work.since >= BLOCKED_S]
         return tuple(Charge(work.key, f"it was aborted after {run.fatal_at - work.since:.0f} s") for work in works)

@@ -108,6 +108,11 @@ def _strings(text: str, before: Any) -> list[str]:
     return [*(before or []), *items]
 
 
+def _texts(text: str, before: Any) -> tuple[str, ...]:
+    """Add one text; a comma is part of it."""
+    return (*(before or ()), text)
+
+
 def _pairs(text: str, before: Any, separator: str) -> dict[str, str]:
     """Parse `k=v,...` and add it to `before`. Empty items are skipped."""
     pairs = dict(before or {})
@@ -253,6 +258,7 @@ _PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "ip": _ip,
     "node-ip": lambda text, _: parse_node_ip(text),
     "strings": _strings,
+    "texts": _texts,
     "map": lambda text, before: _pairs(text, before, "="),
     "map<": lambda text, before: _pairs(text, before, "<"),
     "map-whole": _whole_pair,

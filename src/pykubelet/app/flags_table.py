@@ -50,6 +50,7 @@ OWN = (
     Flag("cloud-provider", "str", "flags.cloud_provider", 'empty or "external"'),
     Flag("emulated-version", "str", "flags.emulated_version", "be the kubelet of this release: 1.36, 1.37 (default)"),
     Flag("root-dir", "str", "flags.root_dir", "where the node agent keeps pods and state"),
+    Flag("extension", "texts", "flags.extension", "load an extension: NAME or FILE, and =SETTINGS.yaml; repeatable"),
     Flag("seccomp-default", "bool", "flags.seccomp_default", "RuntimeDefault for containers without a profile"),
     Flag("node-labels", "labels", "flags.node_labels", "key=value,...: labels of the node at registration"),
     Flag("lock-file", "str", "flags.lock_file", "hold a lock on this file"),

@@ -16,6 +16,7 @@ from pykubelet.base.model.content import Content
 from pykubelet.base.model.credentials import Credentials
 from pykubelet.base.model.diagnostics import Diagnostics
 from pykubelet.base.model.evictions import Evictions, NodePressure, NodeShutdown, Reclaimed, ReclaimWanted, SignalStates
+from pykubelet.base.model.extensions import ExtensionStates, ExtensionWanted
 from pykubelet.base.model.kube_events import KubeEvent, Occurrence, Recent
 from pykubelet.base.model.lifecycle import Lifecycles, Starts
 from pykubelet.base.model.mounts import Mounts
@@ -28,6 +29,7 @@ from pykubelet.base.model.roster import ApiPods, Roster, SourceChanged
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.config.settings import Settings
+from pykubelet.desired.roster.model import AskExtensions
 from pykubelet.desired.sources.quarantine import Quarantine
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.host.cgroups.cgroups import Cgroups
@@ -36,7 +38,7 @@ from pykubelet.edges.host.proc.kmsg import KernelLog
 from pykubelet.edges.host.proc.machine import Machine
 from pykubelet.edges.kubeapi.listwatch import WatchPeriods
 from pykubelet.edges.plugins.credential_config import Providers
-from pykubelet.observe.eviction.model import EvictionPeriods
+from pykubelet.observe.eviction.model import AskForRanking, EvictionPeriods
 from pykubelet.observe.node.runtime import RuntimePeriods
 from pykubelet.observe.pleg.decide import RelistPeriods
 from pykubelet.provide.cgroups.model import CgroupDriver
@@ -99,6 +101,14 @@ class Cells:
         self.roster_heartbeat = Slot("roster-heartbeat", Heartbeat(), "desired/roster")
         self.pods_heartbeat = Slot("pods-heartbeat", Heartbeat(), "act/pods")
         self.usage = Slot("usage", Usage(), "observe/stats")
+        self.extensions = Slot("extensions", ExtensionStates(), "app/extensions")
+
+
+class Points(Value):
+    """How components ask the extensions (`app/extensions`). None: no extension takes part in these decisions."""
+
+    admit: AskExtensions | None = None
+    rank_for_eviction: AskForRanking | None = None
 
 
 class Runtime(Value):
@@ -164,6 +174,7 @@ class SharedParts(Value):
     node_wanted: Mailbox[NodeWanted]
     images_reclaim: Mailbox[ReclaimWanted]
     containers_reclaim: Mailbox[ReclaimWanted]
+    extensions_wanted: Mailbox[ExtensionWanted]
     periods: Periods = Periods()
     kernel_log: KernelLog | None = None
 

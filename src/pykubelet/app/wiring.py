@@ -6,7 +6,6 @@ Read it from top to bottom to see which components exist, what each reads and wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
@@ -28,9 +27,9 @@ from pykubelet.act.runtime.lifecycle.userns import UserNamespaceManager
 from pykubelet.act.runtime.render.context import render_settings
 from pykubelet.app.advice import advice, read_circumstances
 from pykubelet.app.driver import ask_driver, cgroups_of, insist_on_driver
-from pykubelet.app.parts import Cells, Loops, Periods, Runtime, SharedParts
+from pykubelet.app.parts import Cells, Loops, Periods, Points, Runtime, SharedParts
 from pykubelet.app.prepare import AgentStartError, app_armor_enabled, forget_outdated, kernel_version, prepare_machine
-from pykubelet.app.wiring_observe import wire_eviction, wire_oom, wire_own_usage, wire_shutdown, wire_stats
+from pykubelet.app.wiring_observe import forgets_probes, wire_observe
 from pykubelet.app.wiring_placement import load_claims, wire_claims, wire_placement
 from pykubelet.app.wiring_server import HEALTH_PORT, wire_ports
 from pykubelet.app.wiring_standalone import wire_standalone
@@ -74,12 +73,6 @@ from pykubelet.observe.node.decide import NodeFacts, node_capacity, node_labels
 from pykubelet.observe.node.loop import NodeLoop, NodeLoopInputs, first_node_view
 from pykubelet.observe.node.runtime import RuntimeLoop
 from pykubelet.observe.pleg.loop import Pleg, PlegCells
-from pykubelet.observe.plugins.flexvolume import FlexLoop
-from pykubelet.observe.plugins.loop import PluginsLoop
-from pykubelet.observe.probes.decide import earlier_results
-from pykubelet.observe.probes.execute import ContainerProber
-from pykubelet.observe.probes.limiter import ProbeLimits
-from pykubelet.observe.probes.loop import ProbeInputs, ProbesLoop
 from pykubelet.provide.cgroups.decide import node_allocatable
 from pykubelet.provide.cgroups.execute import PodCgroups
 from pykubelet.provide.cgroups.kubelet_cgroup import KubeletCgroup
@@ -103,11 +96,11 @@ from pykubelet.report.status.memory import StatusMemory
 from pykubelet.serve.auth.auth_filter import Reviewers
 
 if TYPE_CHECKING:
+    from pykubelet.app.extensions.load import LoadedExtensions
     from pykubelet.app.wiring_cluster import Cluster
     from pykubelet.edges.kubeapi.client import ApiClient
 
 log = Log("app")
-EXEC_PROBES_PER_CPU = 2
 #: Volumes are set up in few threads of their own: a pod of thousands delays neither the other work of pods nor the event loop.
 VOLUME_THREADS = 2
 #: The first kernel in which a container at memory.high makes progress.
@@ -122,7 +115,6 @@ NOT_DELEGATED = (
 def wire_sources(m: SharedParts, node_name: str) -> tuple[Loops, frozenset[str]]:
     """desired/sources: each posts to the roster. Returns the loops and the names of the sources to wait for."""
     settings, config = m.settings, m.settings.config
-    m.quarantine.load()
     loops: Loops = [("quarantine", m.quarantine.run())]
     names = set()
     rules = manifest_rules(settings, node_name, m.quarantine.problem)
@@ -139,9 +131,9 @@ def wire_sources(m: SharedParts, node_name: str) -> tuple[Loops, frozenset[str]]
     return loops, frozenset(names)
 
 
-def wire_roster(m: SharedParts, cells: Cells, expected: frozenset[str]) -> Loops:
+def wire_roster(m: SharedParts, cells: Cells, expected: frozenset[str], points: Points) -> Loops:
     """desired/roster: writes Roster. `expected`: the sources that must deliver their pods before Roster is ready."""
-    rules = admission_rules(m.settings, kernel_version(m.machine), app_armor=app_armor_enabled())
+    rules = admission_rules(m.settings, kernel_version(m.machine), points.admit, app_armor=app_armor_enabled())
     sizes = SizeMemory(m.settings.root_dir, m.flight)
     holders = HolderMemory(m.settings.root_dir, m.flight)
     in_cluster = bool(m.settings.flags.kubeconfig)
@@ -181,36 +173,6 @@ def wire_pleg(m: SharedParts, cells: Cells) -> Pleg:
 def earlier_statuses(m: SharedParts) -> dict[PodUID, PodStatus]:
     """The statuses that the agent published before its restart; empty if a restart resets the results of probes."""
     return {} if forgets_probes(m) else status_memory(m).load()
-
-
-def forgets_probes(m: SharedParts) -> bool:
-    """Whether containers count as not started after a restart of the agent, until they are probed again."""
-    return m.settings.enabled("ChangeContainerStatusOnKubeletRestart")
-
-
-def wire_observe(m: SharedParts, cells: Cells, earlier: Mapping[PodUID, PodStatus]) -> Loops:
-    """The rest of observe: the probes write ProbeResults, the plugin watcher writes Plugins."""
-    had, keeps = earlier_results(earlier.values()), not forgets_probes(m)
-    inputs = ProbeInputs(cells.lifecycles.cell, cells.observed.cell, cells.node.cell, cells.starts.cell, had, keeps)
-    ends = (cells.probes.writer, cells.probe_diagnostics.writer)
-    cpus = max(1, m.machine.cpu_milli // 1000)
-    answer_s = m.settings.runtime_request_timeout_s
-    sockets, period_s = m.settings.paths.plugin_sockets, m.periods.plugins_s
-    plugins = PluginsLoop(sockets, cells.plugins.writer, m.flight, m.clock, period_s)
-    flex = FlexLoop(m.settings.config.volumePluginDir, cells.plugins.writer, m.flight, m.clock, period_s)
-    limits = ProbeLimits(EXEC_PROBES_PER_CPU * cpus, exec_few=max(1, cpus // 2), answer_s=answer_s)
-    prober = ContainerProber(m.cri, m.settings.release, grpc_redials=m.settings.behavior.grpc_probe_redials)
-    probes = ProbesLoop(inputs, ends, prober, m.clock, m.recorder, limits)
-    return [
-        ("probes", probes.run()),
-        ("plugins", plugins.run()),
-        ("flexvolume", flex.run()),
-        *wire_oom(m),
-        *wire_shutdown(m, cells),
-        ("stats", wire_stats(m, cells).run()),
-        ("eviction", wire_eviction(m, cells).run()),
-        *wire_own_usage(m),
-    ]
 
 
 def wire_images(m: SharedParts, cells: Cells, tokens: TokenSource | None) -> tuple[ImagePuller, ImageCollector]:
@@ -350,7 +312,7 @@ def wire_home(m: SharedParts) -> Loops:
     return loops
 
 
-def wire_report(m: SharedParts, cells: Cells, facts: NodeFacts, reviewers: Reviewers | None) -> Loops:
+def wire_report(m: SharedParts, cells: Cells, facts: NodeFacts, reviewers: Reviewers | None, points: Points) -> Loops:
     """report: statuses, node, events, and the ports that serve them."""
     roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
     node, runtime, probes = cells.node.cell, cells.runtime.cell, cells.probes.cell
@@ -380,7 +342,7 @@ def wire_report(m: SharedParts, cells: Cells, facts: NodeFacts, reviewers: Revie
     outbox = None if m.settings.standalone else m.outbox
     events = EventsLoop(m.recorder, cells.recent.writer, m.clock, outbox)
     return [
-        *wire_ports(m, cells, reviewers),
+        *wire_ports(m, cells, reviewers, points),
         ("status", status.run()),
         ("events", events.run()),
         ("node", address.run()),
@@ -394,13 +356,20 @@ class Agent:
     `outdated`: set if the runtime reports another cgroup driver than the agent was built with; it must be built again.
     """
 
-    def __init__(self, m: SharedParts, facts: NodeFacts, cluster: Cluster | None = None) -> None:
+    def __init__(
+        self,
+        m: SharedParts,
+        facts: NodeFacts,
+        cluster: Cluster | None = None,
+        extensions: LoadedExtensions | None = None,
+    ) -> None:
         self.cells = Cells(first_node_view(facts))
         self.supervisor = Supervisor("agent")
         self.outdated = asyncio.Event()
         self._m = m
         self._facts = facts
         self._cluster = cluster
+        self._extensions = extensions
         self._closing = AsyncExitStack()
         self._closing.push_async_callback(m.cri.close)
         if m.kernel_log is not None:
@@ -430,7 +399,9 @@ class Agent:
         self._closing.push_async_callback(puller.stop)
         earlier = earlier_statuses(m)  # read before the status loop overwrites the file
         self._begin(wire_home(m))
-        self._begin(wire_report(m, cells, self._facts, cluster.reviewers if cluster else None))
+        m.quarantine.load()
+        points = self._wire_extensions()
+        self._begin(wire_report(m, cells, self._facts, cluster.reviewers if cluster else None, points))
         v2 = m.cgroups.version is CgroupVersion.V2
         for event in advice(read_circumstances(m.settings.config, m.machine, m.settings.root_dir, cgroup_v2=v2)):
             m.recorder.post(event)
@@ -452,9 +423,9 @@ class Agent:
             self._begin([("host-chains", HostChains().run())])
         placement, devices = await wire_placement(m, cells)
         self._begin(placement)
-        self._begin(wire_roster(m, cells, names))
+        self._begin(wire_roster(m, cells, names, points))
         self._begin([("pleg", self._run_pleg(wire_pleg(m, cells), pod_cgroups))])
-        self._begin(wire_observe(m, cells, earlier))
+        self._begin(wire_observe(m, cells, earlier, points))
         reclaims = collector.answer_reclaims(m.images_reclaim, cells.images_reclaimed.writer)
         self._begin([("image-gc", collector.run_gc_loop()), ("image-reclaim", reclaims)])
         self._begin(wire_claims(m, cells, claims, cluster.client if cluster else None))
@@ -470,6 +441,15 @@ class Agent:
                 return
             await ensure_root(pod_cgroups, m.machine)
         await pleg.run()
+
+    def _wire_extensions(self) -> Points:
+        if self._extensions is None:
+            return Points()
+        from pykubelet.app.extensions.wiring import wire_extensions  # most nodes have none
+
+        points, loops = wire_extensions(self._m, self.cells, self._extensions, self._closing)
+        self._begin(loops)
+        return points
 
     def _begin(self, loops: Loops) -> None:
         for name, loop in loops:
@@ -518,6 +498,11 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
             flags.image_credential_provider_bin_dir,
             tokens=settings.enabled("KubeletServiceAccountTokenForCredentialProviders"),
         )
+    extensions = None
+    if flags.extension:
+        from pykubelet.app.extensions.load import load_extensions  # most nodes have none
+
+        extensions = load_extensions(flags.extension)
     cluster = None
     if not settings.standalone:
         from pykubelet.app.wiring_cluster import join_cluster  # a standalone node does not need it
@@ -534,7 +519,7 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
     runtime = Runtime(cri, driver, driver_is_known=answered is not None)
     machinery = make_machinery(settings, clock, machine, cgroups, runtime, providers)
     machinery = replace(machinery, kernel_log=read_kernel_log())
-    return Agent(machinery, node_facts(settings, machine, driver, cgroups.version), cluster)
+    return Agent(machinery, node_facts(settings, machine, driver, cgroups.version), cluster, extensions)
 
 
 def make_machinery(
@@ -573,5 +558,6 @@ def make_machinery(
         node_wanted=Mailbox("node-wanted"),
         images_reclaim=Mailbox("images-reclaim"),
         containers_reclaim=Mailbox("containers-reclaim"),
+        extensions_wanted=Mailbox("extensions-wanted"),
         periods=periods or Periods(cgroups_s=settings.flags.global_housekeeping_interval_s),
     )

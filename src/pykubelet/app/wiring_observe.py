@@ -1,12 +1,16 @@
-"""The wiring of what observes the node: usage, eviction, the kernel's log, and shutdown."""
+"""The wiring of what observes the node and its pods: probes, plugins, usage, eviction, the kernel's log, and shutdown."""
 
 from __future__ import annotations
 
-from pykubelet.app.parts import Cells, Loops, SharedParts
+from collections.abc import Mapping
+
+from pykubelet.app.parts import Cells, Loops, Points, SharedParts
+from pykubelet.base.api.core import PodStatus
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.evictions import Reclaimed, ReclaimWanted
+from pykubelet.base.model.ids import PodUID
 from pykubelet.edges.host.cgroups.cgroup_stats import detect_reader, own_group, read_boot_time
 from pykubelet.edges.host.proc.procfs import read_default_routes
 from pykubelet.observe.eviction.loop import EvictionInputs, EvictionLoop, EvictionOutputs
@@ -14,6 +18,12 @@ from pykubelet.observe.eviction.meter import NodeMeter
 from pykubelet.observe.eviction.model import Reclaim, eviction_settings
 from pykubelet.observe.eviction.read import NodeSources
 from pykubelet.observe.oom.loop import OomLoop
+from pykubelet.observe.plugins.flexvolume import FlexLoop
+from pykubelet.observe.plugins.loop import PluginsLoop
+from pykubelet.observe.probes.decide import earlier_results
+from pykubelet.observe.probes.execute import ContainerProber
+from pykubelet.observe.probes.limiter import ProbeLimits
+from pykubelet.observe.probes.loop import ProbeInputs, ProbesLoop
 from pykubelet.observe.shutdown.decide import shutdown_groups
 from pykubelet.observe.shutdown.loop import ShutdownLoop
 from pykubelet.observe.shutdown.record import NAME as SHUTDOWN_RECORD
@@ -24,6 +34,8 @@ from pykubelet.observe.stats.own_usage import log_own_usage
 from pykubelet.observe.stats.tree import UsageSources
 from pykubelet.provide.cgroups.model import resource_settings
 from pykubelet.provide.cgroups.names import driver_path, node_group
+
+EXEC_PROBES_PER_CPU = 2
 
 
 def wire_own_usage(m: SharedParts) -> Loops:
@@ -77,7 +89,7 @@ def huge_page_bytes(m: SharedParts) -> int:
     return sum(amount for _, amount in m.machine.huge_pages) if m.settings.enabled("HugepageAwareEviction") else 0
 
 
-def wire_eviction(m: SharedParts, cells: Cells) -> EvictionLoop:
+def wire_eviction(m: SharedParts, cells: Cells, points: Points) -> EvictionLoop:
     """observe/eviction: writes NodePressure, Evictions and SignalStates."""
     settings = m.settings
     resources = resource_settings(settings, m.machine.capacity(), m.driver)
@@ -97,4 +109,36 @@ def wire_eviction(m: SharedParts, cells: Cells) -> EvictionLoop:
     inputs = EvictionInputs(cells.roster.cell, cells.lifecycles.cell, cells.usage.cell, m.usage_wanted, reclaims)
     outputs = EvictionOutputs(cells.pressure.writer, cells.evictions.writer, cells.signals.writer, m.recorder)
     meter = NodeMeter(sources, m.cri, SingleFlight("eviction", workers=4), m.clock)
-    return EvictionLoop(inputs, outputs, eviction_settings(settings), meter, m.clock, m.periods.eviction)
+    return EvictionLoop(
+        inputs, outputs, eviction_settings(settings, points.rank_for_eviction), meter, m.clock, m.periods.eviction
+    )
+
+
+def forgets_probes(m: SharedParts) -> bool:
+    """Whether containers count as not started after a restart of the agent, until they are probed again."""
+    return m.settings.enabled("ChangeContainerStatusOnKubeletRestart")
+
+
+def wire_observe(m: SharedParts, cells: Cells, earlier: Mapping[PodUID, PodStatus], points: Points) -> Loops:
+    """The rest of observe: the probes write ProbeResults, the plugin watcher writes Plugins."""
+    had, keeps = earlier_results(earlier.values()), not forgets_probes(m)
+    inputs = ProbeInputs(cells.lifecycles.cell, cells.observed.cell, cells.node.cell, cells.starts.cell, had, keeps)
+    ends = (cells.probes.writer, cells.probe_diagnostics.writer)
+    cpus = max(1, m.machine.cpu_milli // 1000)
+    answer_s = m.settings.runtime_request_timeout_s
+    sockets, period_s = m.settings.paths.plugin_sockets, m.periods.plugins_s
+    plugins = PluginsLoop(sockets, cells.plugins.writer, m.flight, m.clock, period_s)
+    flex = FlexLoop(m.settings.config.volumePluginDir, cells.plugins.writer, m.flight, m.clock, period_s)
+    limits = ProbeLimits(EXEC_PROBES_PER_CPU * cpus, exec_few=max(1, cpus // 2), answer_s=answer_s)
+    prober = ContainerProber(m.cri, m.settings.release, grpc_redials=m.settings.behavior.grpc_probe_redials)
+    probes = ProbesLoop(inputs, ends, prober, m.clock, m.recorder, limits)
+    return [
+        ("probes", probes.run()),
+        ("plugins", plugins.run()),
+        ("flexvolume", flex.run()),
+        *wire_oom(m),
+        *wire_shutdown(m, cells),
+        ("stats", wire_stats(m, cells).run()),
+        ("eviction", wire_eviction(m, cells, points).run()),
+        *wire_own_usage(m),
+    ]

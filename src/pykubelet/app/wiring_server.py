@@ -6,12 +6,14 @@ import socket
 from collections.abc import Mapping
 from functools import partial
 
-from pykubelet.app.parts import Cells, Loops, SharedParts
+from pykubelet.app.parts import Cells, Loops, Points, SharedParts
 from pykubelet.app.prepare import AgentStartError
 from pykubelet.app.version import build_labels
 from pykubelet.base.api.codec import encode
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.extensions import ExtensionWanted
 from pykubelet.base.model.node import NodeView
 from pykubelet.config.settings import Settings
 from pykubelet.edges.host.fs.errors import HostError
@@ -62,6 +64,7 @@ from pykubelet.serve.page.history import History
 from pykubelet.serve.page.login import LoopbackPage, Sessions
 from pykubelet.serve.page.serve import NodePage
 
+EXTENSION_PATH = "/extensions/"
 #: The name of the loop that answers health checks.
 HEALTH_PORT = "healthz"
 
@@ -78,7 +81,7 @@ def serving_choice(settings: Settings) -> ServingChoice:
     )
 
 
-def wire_ports(m: SharedParts, cells: Cells, reviewers: Reviewers | None) -> Loops:
+def wire_ports(m: SharedParts, cells: Cells, reviewers: Reviewers | None, points: Points) -> Loops:
     """The health port, the read-only port, the authenticated port, and the root-only socket for users on the machine.
 
     `reviewers`: clients of the API server; None without one. Raises AgentStartError if a required port cannot be opened.
@@ -86,14 +89,16 @@ def wire_ports(m: SharedParts, cells: Cells, reviewers: Reviewers | None) -> Loo
     check_given_files(m.settings)
     listening = open_ports(m.settings)
     config, checks = m.settings.config, health_checks(m, cells)
-    documents = explain_inputs(m, cells)
+    documents = explain_inputs(m, cells, points)
     history = History(cells.usage.cell, m.usage_wanted, m.clock)
     page = NodePage(documents, cells.usage.cell, history, m.cri, m.clock, m.settings.version)
     page_port = m.settings.flags.cadvisor_port
     sessions = Sessions(m.clock)
     loopback_page = LoopbackPage(page.ask, sessions, m.clock, page_port) if page_port else None
     explained = ask_routes(documents, m.clock)
-    loops: Loops = [("socket", serve_socket(socket_handler(explained, loopback_page), m.settings.paths.socket))]
+    loops: Loops = [
+        ("socket", serve_socket(socket_handler(explained, loopback_page, m.extensions_wanted), m.settings.paths.socket))
+    ]
     if loopback_page is not None:
         loops.append(("history", history.run()))
         loops.append(("page", keep_serving_port(loopback_page.handle, "127.0.0.1", page_port, "the node's page")))
@@ -187,10 +192,18 @@ def watchdog_interval(settings: Settings) -> float:
         raise AgentStartError(str(error)) from error
 
 
-def socket_handler(explained: ExplainRoute, loopback_page: LoopbackPage | None) -> Handler:
-    """The handler of the root-only socket: the link to the page for `/page-link`, else the answer of `explained`."""
+def socket_handler(
+    explained: ExplainRoute, loopback_page: LoopbackPage | None, wanted: Post[ExtensionWanted] | None = None
+) -> Handler:
+    """The handler of the root-only socket: the link to the page for `/page-link`, else the answer of `explained`.
+
+    A POST to `/extensions/NAME` has an extension enabled that is off.
+    """
 
     async def handle(request: Request, _: ServedConnection) -> Answer:
+        if request.method == "POST" and request.path.startswith(EXTENSION_PATH) and wanted is not None:
+            wanted.post(ExtensionWanted(request.path.removeprefix(EXTENSION_PATH)))
+            return Response(202, b"{}", JSON)
         if request.path == "/page-link" and loopback_page is not None:
             return Response(200, encode({"link": loopback_page.link()}), JSON)
         return await explained(request)
@@ -198,7 +211,7 @@ def socket_handler(explained: ExplainRoute, loopback_page: LoopbackPage | None) 
     return handle
 
 
-def explain_inputs(m: SharedParts, cells: Cells) -> AskInputs:
+def explain_inputs(m: SharedParts, cells: Cells, points: Points) -> AskInputs:
     """The cells behind the answers of `pykubelet explain`."""
     return AskInputs(
         roster=cells.roster.cell,
@@ -211,7 +224,9 @@ def explain_inputs(m: SharedParts, cells: Cells) -> AskInputs:
         runtime=cells.runtime.cell,
         api=cells.api_state.cell,
         credentials=cells.credentials.cell,
-        eviction=EvictionCells(cells.signals.cell, cells.evictions.cell, cells.usage.cell, m.usage_wanted),
+        eviction=EvictionCells(
+            cells.signals.cell, cells.evictions.cell, cells.usage.cell, m.usage_wanted, points.rank_for_eviction
+        ),
         placement=PlacementCells(cells.placements.cell, cells.claims.cell),
         plugins=cells.plugins.cell,
         storage=StorageCells(cells.api_node.cell, cells.content.cell, VolumeSearch(m.settings.paths, m.volume_flight)),
@@ -222,6 +237,7 @@ def explain_inputs(m: SharedParts, cells: Cells) -> AskInputs:
             (cells.image_diagnostics.cell, cells.probe_diagnostics.cell, cells.status_diagnostics.cell),
         ),
         remarks=m.settings.remarks,
+        extensions=cells.extensions.cell,
     )
 
 

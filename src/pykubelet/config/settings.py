@@ -82,6 +82,7 @@ class Flags(Value):
     application_metrics_count_limit: int = 100
     log_cadvisor_usage: bool = False
     global_housekeeping_interval_s: float = 60.0
+    extension: tuple[str, ...] = ()
 
 
 class Settings(Value):

@@ -14,6 +14,7 @@ Rules:
 - Placement: a pod that may get CPUs, memory or devices of its own is held until provide/placement has found them, and is rejected if
   there are none. Pods that run already are placed too, which confirms what they have. A pod that does not fit for another reason
   is placed all the same: the answer of the resource managers has precedence.
+- Extensions are asked last, about pods that would be admitted. One that holds a pod is asked again when it wants to be.
 - The watch of pods may be ahead of the agent's view of the Node. A pod that does not match the Node's labels or taints is
   held until the Node was read again. If that read fails, the pod is rejected as `InvalidNodeInfo`.
 """
@@ -51,7 +52,15 @@ from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.desired.roster import admission
 from pykubelet.desired.roster.admission import Shortage
 from pykubelet.desired.roster.load import CountedPods, Load
-from pykubelet.desired.roster.model import AdmissionFacts, AdmissionVerdict, Entry, RosterState
+from pykubelet.desired.roster.model import (
+    RETRY,
+    AdmissionFacts,
+    AdmissionHold,
+    AdmissionVerdict,
+    AskExtensions,
+    Entry,
+    RosterState,
+)
 from pykubelet.desired.roster.preemption import PREEMPTED, NoVictims, PreemptionCandidate, choose_victims
 
 _UNSURE = (AdmissionVerdict.OPEN, AdmissionVerdict.PREEMPTING, AdmissionVerdict.PLACING)
@@ -103,10 +112,11 @@ class _NeedPlacement(Value):
 
 
 class _Reject(Value):
-    """Reject the pod. `firm`: even if the pod already runs."""
+    """Reject the pod. `firm`: even if the pod already runs. `by_extension`: an extension does not want it."""
 
     rejection: Rejection
     firm: bool = False
+    by_extension: bool = False
 
 
 class _Lack(Value):
@@ -114,10 +124,11 @@ class _Lack(Value):
 
 
 class _Postpone(Value):
-    """Decide later. `asks`: request that the Node is read again."""
+    """Decide later. `asks`: request that the Node is read again. `again_s`: an extension is to be asked again after so many seconds."""
 
     wait: Wait
     asks: bool = False
+    again_s: float = 0.0
 
 
 _Decision = _Admit | _NeedPlacement | _Reject | _Lack | _Postpone
@@ -133,7 +144,7 @@ def settle(
         return state, ()
     entries, events = _end_preemptions(state.entries, facts, now, wall)
     events.extend(_end_placements(entries, facts.placements, wall))
-    undecided = [entry for entry in unsure if entry.verdict is AdmissionVerdict.OPEN]
+    undecided = [e for e in unsure if e.verdict is AdmissionVerdict.OPEN and not (e.is_held and now < e.until)]
     if not undecided:
         return replace(state, entries=entries), tuple(events)
     if not facts.node.allocatable:
@@ -145,6 +156,9 @@ def settle(
     for entry in sorted(undecided, key=lambda entry: _rank(entry, facts.observed)):
         presence = presence_of(entry.item.pod, entry.ref.uid, facts.observed)
         decision = _decide(entry, presence, counted.load, facts)
+        is_here = presence in (Presence.ALIVE, Presence.OVER)
+        if not is_here and facts.rules.ask_extensions is not None and not _is_leaving(entry):
+            decision = _ask_extensions(facts.rules.ask_extensions, entry, decision, counted, facts, wall)
         if isinstance(decision, _Lack):
             events.extend(_preempt(entries, entry, decision.shortages, facts, (now, wall)))
             counted = counted_now(counted, entries, facts)
@@ -156,6 +170,11 @@ def settle(
                 events.extend(_note(entries, entry, decision, presence, wall))
             if isinstance(decision, _Postpone) and decision.asks:
                 entries[entry.ref.uid] = replace(entries[entry.ref.uid], asked_at=now)
+            if isinstance(decision, _Postpone) and decision.again_s:
+                entries[entry.ref.uid] = replace(entries[entry.ref.uid], until=now + decision.again_s)
+            if isinstance(decision, _Reject) and decision.by_extension:
+                refused, retry = entries[entry.ref.uid], RETRY.raised(entry.retry, now, now)
+                entries[entry.ref.uid] = replace(refused, is_refused=True, retry=retry)
             if counts(entries[entry.ref.uid], facts):
                 counted = counted.plus(entry.ref.uid, entry.demand)
     return replace(state, entries=entries, counted=counted), tuple(events)
@@ -384,6 +403,20 @@ def _decide_fit(entry: Entry, load: Load, facts: AdmissionFacts) -> _Decision:
     if refusal is not None:
         return _Reject(refusal)
     return _Lack(shortages) if shortages else _Admit()
+
+
+def _ask_extensions(
+    ask: AskExtensions, entry: Entry, decision: _Decision, counted: CountedPods, facts: AdmissionFacts, wall: float
+) -> _Decision:
+    """The decision on a pod that does not run here, after the extensions were asked if it would be admitted."""
+    would_be = isinstance(decision, _Admit) or (isinstance(decision, _NeedPlacement) and decision.refusal is None)
+    answer = ask(entry.item.pod, facts, counted, wall) if would_be else None
+    match answer:
+        case Rejection():
+            return _Reject(answer, by_extension=True)
+        case AdmissionHold(wait, again_s):
+            return _Postpone(replace(wait, next_at=wall + again_s), again_s=again_s)
+    return decision
 
 
 def _decide_by_newest(entry: Entry, refusal: Rejection, node: NodeView) -> _Reject | _Postpone:

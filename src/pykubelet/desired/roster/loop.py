@@ -128,8 +128,8 @@ class RosterLoop:
     def _next_pass_s(self) -> float | None:
         """Seconds until the next pass without a change of a cell."""
         entries, now = self._state.entries.values(), self._clock.monotonic()
-        ends = [e.until for e in entries if e.verdict is AdmissionVerdict.PREEMPTING]
-        ends += [at for e in entries if e.tried is not None and (at := free_at(e)) > now]
+        ends = [e.until for e in entries if e.verdict is AdmissionVerdict.PREEMPTING or e.is_held]
+        ends += [at for e in entries if (e.tried is not None or e.is_refused) and (at := free_at(e)) > now]
         return max(0.0, min(ends) - now) if ends else None
 
     async def _follow_limits(self) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.backoff import Backoff
+from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.values import Value, field, remember_last
 from pykubelet.base.model.evictions import NodePressure
 from pykubelet.base.model.ids import PodRef, PodUID
@@ -17,9 +17,21 @@ from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.reasons import RESIZE_DEFERRED, VOLUME_ATTACHMENT_LIMIT_EXCEEDED
 from pykubelet.base.model.roster import ManifestProblem, NameHolder, Rejection, RosterPod, SourceChanged, is_static
 from pykubelet.base.model.sysctls import SAFE_1_37, Safe
+from pykubelet.base.model.waits import Wait
 from pykubelet.config.settings import Settings
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.load import CountedPods, Demand
+
+
+class AdmissionHold(Value):
+    """An extension neither admits nor rejects a pod yet. `again_s`: after how many seconds it is asked again."""
+
+    wait: Wait
+    again_s: float
+
+
+#: Asks the extensions about a pod that would be admitted; the last two arguments are the pods that count, and wall seconds.
+AskExtensions = Callable[[Pod, "AdmissionFacts", CountedPods, float], "Rejection | AdmissionHold | None"]
 
 
 class AdmissionRules(Value):
@@ -33,7 +45,7 @@ class AdmissionRules(Value):
     has a policy; other pods only if they request resources of device plugins. `places_pods`: pods with pod-level resources are placed as a
     whole (gate PodLevelResourceManagers). `limited_swap`: containers get a part of the swap.
     `pod_level_resources`: gate PodLevelResources. `features`: the features that the node declares (KEP-5328); None: no pod is
-    rejected for a missing one. `safe_sysctls`: those that need no `allowedUnsafeSysctls`.
+    rejected for a missing one. `safe_sysctls`: those that need no `allowedUnsafeSysctls`. `ask_extensions`: None: no extension admits pods.
     """
 
     allowed_unsafe_sysctls: tuple[str, ...] = ()
@@ -53,9 +65,12 @@ class AdmissionRules(Value):
     compares_taints: bool = False
     features: frozenset[str] | None = None
     safe_sysctls: Safe = SAFE_1_37
+    ask_extensions: AskExtensions | None = None
 
 
-def admission_rules(settings: Settings, kernel: tuple[int, int], *, app_armor: bool) -> AdmissionRules:
+def admission_rules(
+    settings: Settings, kernel: tuple[int, int], ask_extensions: AskExtensions | None = None, *, app_armor: bool
+) -> AdmissionRules:
     """The rules from the configuration. `kernel`: major and minor version. `app_armor`: it is enabled in the kernel."""
     config = settings.config
     return AdmissionRules(
@@ -78,7 +93,12 @@ def admission_rules(settings: Settings, kernel: tuple[int, int], *, app_armor: b
         compares_taints=settings.enabled("TaintTolerationComparisonOperators"),
         features=frozenset(settings.declared_features) if settings.enabled("NodeDeclaredFeatures") else None,
         safe_sysctls=settings.behavior.safe_sysctls,
+        ask_extensions=ask_extensions,
     )
+
+
+#: The pauses between attempts to admit a static pod that the resource managers or an extension have rejected.
+RETRY = BackoffPolicy(10.0, 300.0)
 
 
 class AdmissionVerdict(StrEnum):
@@ -97,13 +117,14 @@ class Entry(Value):
     """One desired pod and the decision on it. `order`: the number of pods that came before it.
 
     `victims`: the pods that are preempted for it; `short_of`: the first resource that was short. `until`: when the wait for
-    the victims ends, in monotonic seconds.
+    the victims ends, or when an extension that holds the pod is asked again, in monotonic seconds.
     `asked_at`: when a new read of the Node was requested, in monotonic seconds, because the known Node does not match the pod.
     `was_over`: its containers had already ended for good when it was admitted. `wanted`: the pod as its source has it, which
     may request another size than `item.pod` has. `placing_number`: the order of admission of pods that are being placed.
     `refusal`: why the pod is rejected even if it can be placed. `origin`: where its source has read it. `tried`, `retry`: the placements
-    with which the resource managers rejected it, and the back-off of its placement; `rejected_since`: since when an admitted pod had been
-    rejected before, in wall seconds (`readmission.py`). `unusable`: a text of its spec that nothing can use, "" for none.
+    with which the resource managers rejected it, and the back-off of its next attempt; `is_refused`: an extension has rejected it;
+    `rejected_since`: since when an admitted pod had been rejected before, in wall seconds (`readmission.py`).
+    `unusable`: a text of its spec that nothing can use, "" for none.
     """
 
     item: RosterPod
@@ -124,6 +145,12 @@ class Entry(Value):
     retry: Backoff | None = None
     rejected_since: float | None = None
     unusable: str = ""
+    is_refused: bool = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether an extension holds the pod."""
+        return self.verdict is AdmissionVerdict.OPEN and self.until > 0
 
     @property
     def is_resizing(self) -> bool:

@@ -8,20 +8,18 @@ Rules:
 - A pod is taken up only if it fits: nothing is preempted for it.
 - What the resource managers answer is known only when they are asked, which shows the pod as pending. So a pod that they have
   rejected is tried again only when another one has left its place or there are other devices, and with back-off.
+- An extension that has rejected a pod is asked again with back-off.
 - Whether more volumes can be attached is known only when that is tried. Such a pod stays rejected.
 """
 
 from __future__ import annotations
 
-from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.placement import Placements
 from pykubelet.desired.roster.decide import counted_now, would_admit
-from pykubelet.desired.roster.model import AdmissionFacts, AdmissionVerdict, Entry, RosterState
+from pykubelet.desired.roster.model import RETRY, AdmissionFacts, AdmissionVerdict, Entry, RosterState
 
-#: The pauses between attempts to place a pod that the resource managers have rejected.
-RETRY = BackoffPolicy(10.0, 300.0)
 #: Added to a first-seen time that would be the same as the earlier one.
 _LATER_S = 0.001
 
@@ -45,6 +43,8 @@ def readmit(state: RosterState, facts: AdmissionFacts, now: float, wall: float) 
             if not _has_more_capacity(entry.tried, facts.placements) or now < free_at(entry):
                 continue
             entry = replace(entry, retry=RETRY.raised(entry.retry, now, now))
+        if entry.is_refused and now < free_at(entry):
+            continue
         if would_admit(entry, load, facts):
             entries[uid] = _anew(entry, lifecycle, wall)
             load = load.plus(entry.demand)
@@ -52,7 +52,7 @@ def readmit(state: RosterState, facts: AdmissionFacts, now: float, wall: float) 
 
 
 def free_at(entry: Entry) -> float:
-    """When the pod may be placed again, in monotonic seconds."""
+    """When the pod may be tried again, in monotonic seconds."""
     return entry.retry.updated_at + entry.retry.delay_s if entry.retry is not None else 0.0
 
 
@@ -78,6 +78,7 @@ def _anew(entry: Entry, lifecycle: PodLifecycle, wall: float) -> Entry:
         refusal=None,
         asked_at=None,
         tried=None,
+        is_refused=False,
         short_of="",
         rejected_since=lifecycle.stage_since,
     )

@@ -130,12 +130,15 @@ class Quarantine:
 
     def problem(self, shown: str, data: bytes) -> str:
         """Why the manifest with this content must not be read now; empty if it may. `shown`: as in `manifest_key`."""
-        suspect = self._suspects.get(manifest_key(shown))
-        if suspect is None or (suspect := self._with_content(manifest_key(shown), suspect, data)) is None:
+        reason = self.reason(manifest_key(shown), data)
+        return f"{OF_MANIFEST}{reason}; it is tried again later, or when it is changed" if reason else ""
+
+    def reason(self, key: str, data: bytes) -> str:
+        """Why what has this key and content must not be used now; empty if it may."""
+        suspect = self._suspects.get(key)
+        if suspect is None or (suspect := self._with_content(key, suspect, data)) is None:
             return ""
-        if not is_quarantined(suspect, self._clock.wall()):
-            return ""
-        return f"{OF_MANIFEST}{text_of(suspect)}; it is tried again later, or when it is changed"
+        return text_of(suspect) if is_quarantined(suspect, self._clock.wall()) else ""
 
     async def run(self) -> None:
         """Save changes, and post the sets again when a quarantine ends. Never returns."""

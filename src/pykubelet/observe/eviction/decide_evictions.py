@@ -28,10 +28,12 @@ from pykubelet.observe.eviction.limits import excesses
 from pykubelet.observe.eviction.messages import Annotations, eviction_message
 from pykubelet.observe.eviction.model import (
     IMMEDIATE_GRACE_S,
+    AskForRanking,
     Candidate,
     EvictedPod,
     EvictionSettings,
     EvictionState,
+    FsLayout,
     Observations,
 )
 from pykubelet.observe.eviction.signals import SIGNAL_RULES
@@ -80,8 +82,8 @@ def evict_for(
 ) -> Decision:
     """The eviction of the first pod in the order of the first threshold. `due`: the thresholds to act on."""
     threshold, layout, notes = due[0], state.file_systems.layout, list[LogNote]()
-    rules, signal = SIGNAL_RULES[threshold.signal], threshold.signal
-    for candidate in sorted(_candidates(state, pods), key=lambda c: rules.rank(c, layout)):
+    signal = threshold.signal
+    for candidate in in_order(_candidates(state, pods), signal, layout, settings.ask_extensions):
         ref = pod_ref(candidate.pod)
         if is_critical(candidate.pod):
             notes.append(LogNote("a critical pod is not evicted", {"pod": ref, "signal": signal}))
@@ -168,6 +170,16 @@ def candidates_of(
         and entry.rejection is None
         and entry.admission_wait is None
     )
+
+
+def in_order(
+    candidates: Sequence[Candidate], signal: str, layout: FsLayout, ask_extensions: AskForRanking | None
+) -> Sequence[Candidate]:
+    """The candidates in the order in which they are evicted for a signal."""
+    rules = SIGNAL_RULES[signal]
+    ranked = sorted(candidates, key=lambda candidate: rules.rank(candidate, layout))
+    answer = ask_extensions(ranked, signal) if ask_extensions is not None and ranked else None
+    return ranked if answer is None else answer
 
 
 def layers_are_older(usage: Usage, since: float) -> bool:

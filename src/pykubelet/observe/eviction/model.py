@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
 from pykubelet.base.api.core import Pod
@@ -19,13 +19,25 @@ IMMEDIATE_GRACE_S = 1
 DEFAULT_TRANSITION_S = 300.0
 
 
+class Candidate(Value):
+    """A pod that may be evicted, and its usage; None: no statistics."""
+
+    pod: Pod
+    use: PodUse | None = None
+
+
+#: Asks the extensions for another order of the candidates for a signal; None: they leave the order as it is.
+AskForRanking = Callable[[Sequence[Candidate], str], Sequence[Candidate] | None]
+
+
 class EvictionSettings(Value):
     """The settings of eviction. `thresholds`: as configured. `transition_s`: `evictionPressureTransitionPeriod`. `max_pod_grace_s`:
     `evictionMaxPodGracePeriod`.
 
     `enforces_pods`: `enforceNodeAllocatable` has `pods`. `pod_level_resources`, `separates_disks`: gates PodLevelResources
     and KubeletSeparateDiskGC. `dry_run`: report which pods would be evicted, and evict none.
-    `isolates_storage`: `localStorageCapacityIsolation`, whether limits of local storage are enforced.
+    `isolates_storage`: `localStorageCapacityIsolation`, whether limits of local storage are enforced. `ask_extensions`: None: no
+    extension ranks pods.
     """
 
     thresholds: tuple[Threshold, ...] = ()
@@ -36,6 +48,7 @@ class EvictionSettings(Value):
     separates_disks: bool = True
     dry_run: bool = False
     isolates_storage: bool = True
+    ask_extensions: AskForRanking | None = None
 
 
 class EvictionPeriods(Value):
@@ -45,7 +58,7 @@ class EvictionPeriods(Value):
     memory_s: float = 0.1
 
 
-def eviction_settings(settings: Settings) -> EvictionSettings:
+def eviction_settings(settings: Settings, ask_extensions: AskForRanking | None = None) -> EvictionSettings:
     """The settings of eviction from the agent's configuration."""
     config = settings.config
     return EvictionSettings(
@@ -57,6 +70,7 @@ def eviction_settings(settings: Settings) -> EvictionSettings:
         separates_disks=settings.enabled("KubeletSeparateDiskGC"),
         dry_run=settings.flags.eviction_dry_run,
         isolates_storage=config.localStorageCapacityIsolation is not False,
+        ask_extensions=ask_extensions,
     )
 
 
@@ -108,13 +122,6 @@ class Observation(Value):
 
 
 Observations = Mapping[str, Observation]
-
-
-class Candidate(Value):
-    """A pod that may be evicted, and its usage; None: no statistics."""
-
-    pod: Pod
-    use: PodUse | None = None
 
 
 class FileSystems(Value):

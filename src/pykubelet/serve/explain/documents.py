@@ -27,6 +27,7 @@ from pykubelet.base.model.content import Content
 from pykubelet.base.model.credentials import Credentials
 from pykubelet.base.model.diagnostics import Diagnostics, PodDiagnostics
 from pykubelet.base.model.evictions import Evictions, SignalStates
+from pykubelet.base.model.extensions import ExtensionStates
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import Occurrence, Recent
 from pykubelet.base.model.labels import CONFIG_SOURCE, SOURCE_API
@@ -43,6 +44,7 @@ from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.base.model.waits import MODULES, Wait
 from pykubelet.net.http.server import JSON, Request, Response, text
+from pykubelet.observe.eviction.model import AskForRanking
 from pykubelet.provide.placement.recording import record_placement
 from pykubelet.serve.explain.columns import columns_of
 from pykubelet.serve.explain.node import (
@@ -51,6 +53,7 @@ from pykubelet.serve.explain.node import (
     claim_documents,
     cluster_waits,
     eviction_document,
+    extensions_document,
     plugins_document,
 )
 from pykubelet.serve.explain.placement import device_documents, map_document, pod_placement_document
@@ -67,12 +70,13 @@ ExplainRoute = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class EvictionCells(Value):
-    """The cells about eviction. `usage_wanted`: where the usage of pods is requested."""
+    """The cells about eviction. `usage_wanted`: where the usage of pods is requested. `ask_extensions`: as in `EvictionSettings`."""
 
     signals: Cell[SignalStates]
     evictions: Cell[Evictions]
     usage: Cell[Usage]
     usage_wanted: Post[UsageWanted]
+    ask_extensions: AskForRanking | None = None
 
 
 class PlacementCells(Value):
@@ -121,6 +125,7 @@ class AskInputs(Value):
     plugins: Cell[Plugins] | None = None
     storage: StorageCells | None = None
     remarks: tuple[Remark, ...] = ()
+    extensions: Cell[ExtensionStates] | None = None
 
 
 def ask_routes(inputs: AskInputs, clock: Clock) -> ExplainRoute:
@@ -267,6 +272,7 @@ def node_document(inputs: AskInputs, now: float, started_at: float) -> Document:
         "eviction": _eviction(inputs),
         "certificates": certificates_document(_credentials(inputs)),
         "claims": claim_documents(inputs.storage.content.get()) if inputs.storage is not None else [],
+        "extensions": extensions_document(inputs.extensions.get()) if inputs.extensions is not None else [],
         "plugins": plugins_document(inputs.plugins.get()) if inputs.plugins is not None else [],
         "waits": [_plain_wait(wait) for wait in _waits_of_all(inputs, now, started_at)],
         "timeline": [_event_line(found) for found in inputs.recent.get().node],
@@ -289,7 +295,9 @@ def _eviction(inputs: AskInputs) -> Document | None:
     if cells is None:
         return None
     roster, lifecycles = inputs.roster.get(), inputs.lifecycles.get()
-    return eviction_document(cells.signals.get(), cells.evictions.get(), roster, lifecycles, cells.usage.get())
+    return eviction_document(
+        cells.signals.get(), cells.evictions.get(), roster, lifecycles, cells.usage.get(), cells.ask_extensions
+    )
 
 
 def _api(inputs: AskInputs) -> ApiState:

@@ -16,6 +16,7 @@ from pykubelet.base.api.times import format_time
 from pykubelet.base.model.content import Content, Present
 from pykubelet.base.model.credentials import CertificateState, Credentials
 from pykubelet.base.model.evictions import EVICTION_SIGNALS, Evictions, EvictionSignal, SignalState, SignalStates
+from pykubelet.base.model.extensions import ExtensionStates
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import ApiState, NodeView
@@ -23,9 +24,9 @@ from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.roster import Roster, is_critical, pod_ref
 from pykubelet.base.model.usage import Usage
 from pykubelet.base.model.waits import Owner, Wait
-from pykubelet.observe.eviction.decide_evictions import candidates_of
+from pykubelet.observe.eviction.decide_evictions import candidates_of, in_order
 from pykubelet.observe.eviction.messages import spoken_amount
-from pykubelet.observe.eviction.model import Candidate, FsLayout
+from pykubelet.observe.eviction.model import AskForRanking, Candidate, FsLayout
 from pykubelet.observe.eviction.rank import requested
 from pykubelet.observe.eviction.signals import SIGNAL_RULES
 
@@ -120,6 +121,14 @@ def plugins_document(plugins: Plugins) -> list[Document]:
     return [found[socket] for socket in sorted(found)]
 
 
+# Extensions
+
+
+def extensions_document(states: ExtensionStates) -> list[Document]:
+    """One document for each extension: the fields of ExtensionState."""
+    return [asdict(state) for state in states.extensions]
+
+
 # Claims of manifests
 
 
@@ -155,7 +164,12 @@ def _document(claim: str, volume: str = "", size: str = "", problem: str = "") -
 
 
 def eviction_document(
-    signals: SignalStates, evictions: Evictions, roster: Roster, lifecycles: Lifecycles, usage: Usage
+    signals: SignalStates,
+    evictions: Evictions,
+    roster: Roster,
+    lifecycles: Lifecycles,
+    usage: Usage,
+    ask_extensions: AskForRanking | None = None,
 ) -> Document:
     """`{"at", "layout", "dry_run", "signals": [...], "would_evict": [...]}`.
 
@@ -167,7 +181,7 @@ def eviction_document(
         "at": signals.at,
         "layout": signals.layout,
         "dry_run": signals.dry_run,
-        "signals": [_signal(state, candidates, layout) for state in signals.states],
+        "signals": [_signal(state, candidates, layout, ask_extensions) for state in signals.states],
         "would_evict": [
             {"at": would.at, "pod": _name(would.eviction.ref), "signal": would.signal, "why": would.eviction.message}
             for would in signals.would_evict
@@ -175,11 +189,13 @@ def eviction_document(
     }
 
 
-def _signal(state: SignalState, candidates: Sequence[Candidate], layout: FsLayout) -> Document:
+def _signal(
+    state: SignalState, candidates: Sequence[Candidate], layout: FsLayout, ask_extensions: AskForRanking | None
+) -> Document:
     signal, rules = EVICTION_SIGNALS[state.signal], SIGNAL_RULES[state.signal]
     used = [(rules.used(candidate, layout) or 0, candidate.pod) for candidate in candidates]
     top = sorted(used, key=lambda pair: pair[0], reverse=True)[:SHOWN_USERS]
-    ranked = sorted(candidates, key=lambda candidate: rules.rank(candidate, layout))
+    ranked = in_order(candidates, state.signal, layout, ask_extensions)
     victim = next((candidate for candidate in ranked if not is_critical(candidate.pod)), None)
     return {
         "signal": state.signal,

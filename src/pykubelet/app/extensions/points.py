@@ -1,0 +1,110 @@
+"""The points as the components of the agent ask them: each translates its arguments, asks the extensions, and takes their answer.
+
+To add a point: a method of `pykubelet.extension.Extension`, a function here, and its field of `Points` (`app/parts.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from pykubelet.app.extensions.guard import Guard, WrongAnswer
+from pykubelet.app.extensions.load import LoadedExtension
+from pykubelet.app.extensions.views import PodViews, node_view, usage_view
+from pykubelet.app.parts import Points
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.values import Value
+from pykubelet.base.model.roster import Rejection
+from pykubelet.base.model.waits import Owner, Wait
+from pykubelet.desired.roster.load import CountedPods
+from pykubelet.desired.roster.model import AdmissionFacts, AdmissionHold
+from pykubelet.extension import EvictionCandidate, Extension, Hold, Reject
+from pykubelet.observe.eviction.model import Candidate
+
+MAX_TEXT = 1024
+MAX_HOLD_S = 3600.0
+_REASON = re.compile(r"[A-Z][A-Za-z0-9]{0,127}")
+
+
+class AskedExtension(Value):
+    """An extension and the guard through which it is asked."""
+
+    extension: Extension
+    guard: Guard
+
+
+class Asker:
+    """Asks the extensions at each point, in the order in which they were given; the first answer that is not None counts."""
+
+    def __init__(self, loaded: Sequence[tuple[LoadedExtension, Guard]]) -> None:
+        self._asked = {
+            point: [AskedExtension(item.extension, guard) for item, guard in loaded if point in item.points]
+            for point in {point for item, _ in loaded for point in item.points}
+        }
+        self._views = PodViews()
+
+    def points(self) -> Points:
+        """The points at which at least one extension takes part."""
+        have = self._asked
+        return Points(
+            admit=self._admit if "admit" in have else None,
+            rank_for_eviction=self._rank_for_eviction if "rank_for_eviction" in have else None,
+        )
+
+    def _first(self, point: str, args: tuple[Any, ...], take: Callable[[str, Any], Any]) -> Any:
+        """The first answer that is not None. `take`: gets the extension's name and its answer."""
+        for asked in self._asked[point]:
+            function = getattr(asked.extension, point)
+            answer = asked.guard.ask(point, function, args, partial(take, asked.guard.name))
+            if answer is not None:
+                return answer
+        return None
+
+    def _admit(
+        self, pod: Pod, facts: AdmissionFacts, counted: CountedPods, wall: float
+    ) -> Rejection | AdmissionHold | None:
+        answer: Rejection | AdmissionHold | None
+        answer = self._first("admit", (self._views.of(pod), node_view(facts, counted, wall)), take_admission)
+        return answer
+
+    def _rank_for_eviction(self, candidates: Sequence[Candidate], signal: str) -> Sequence[Candidate] | None:
+        views = tuple(EvictionCandidate(self._views.of(c.pod), usage_view(c.use)) for c in candidates)
+        order: Sequence[int] | None = self._first("rank_for_eviction", (views, signal), partial(take_order, views))
+        return None if order is None else [candidates[index] for index in order]
+
+
+def take_admission(name: str, answer: object) -> Rejection | AdmissionHold:
+    """The answer of `admit` as the roster takes it. Raises WrongAnswer."""
+    if type(answer) is Reject:
+        if not (isinstance(answer.reason, str) and _REASON.fullmatch(answer.reason)):
+            raise WrongAnswer(f"`reason` must be one word in CamelCase: it is {answer.reason!r}")
+        message = _text("message", answer.message)
+        return Rejection(answer.reason, f"{message} (extension {name})")
+    if type(answer) is Hold:
+        again_s = answer.again_s
+        if isinstance(again_s, bool) or not isinstance(again_s, (int, float)) or not 1 <= again_s <= MAX_HOLD_S:
+            raise WrongAnswer(f"`again_s` must be from 1 to {MAX_HOLD_S:g}: it is {again_s!r}")
+        condition = _text("condition", answer.condition) or "condition"
+        detail = f"{_text('message', answer.message)} (extension {name})".lstrip()
+        wait = Wait(condition, Owner.EXTENSION, 0.0, name, "", detail, "ask the extension again")
+        return AdmissionHold(wait, float(again_s))
+    raise WrongAnswer(f"the answer must be Reject, Hold or None: it is {type(answer).__name__}")
+
+
+def take_order(views: Sequence[object], name: str, answer: object) -> Sequence[int]:  # noqa: ARG001 - as all that take
+    """The places of the answer's items among the views. Raises WrongAnswer unless each view is in it exactly once."""
+    if not isinstance(answer, (list, tuple)) or len(answer) != len(views):
+        raise WrongAnswer(f"the answer must be a list of the same {len(views)} candidates")
+    place = {id(view): index for index, view in enumerate(views)}
+    order = [index for item in answer if (index := place.pop(id(item), None)) is not None]
+    if len(order) != len(views):
+        raise WrongAnswer("the answer must have each candidate exactly once")
+    return order
+
+
+def _text(field: str, value: object) -> str:
+    if not isinstance(value, str) or len(value) > MAX_TEXT:
+        raise WrongAnswer(f"`{field}` must be a text of at most {MAX_TEXT} characters")
+    return value

@@ -1,0 +1,128 @@
+"""Makes the values that extensions get from those of the agent. Pure.
+
+An extension never holds a value of the agent's own: what it changes in its copy has no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from pykubelet.base.api import core
+from pykubelet.base.api.quantity import QuantityError, in_units, parse
+from pykubelet.base.api.times import parse_time
+from pykubelet.base.model.restart import is_sidecar
+from pykubelet.base.model.roster import is_critical, is_static
+from pykubelet.base.model.sizing import pod_requests, qos_class
+from pykubelet.base.model.usage import PodUse, bytes_on_disk
+from pykubelet.desired.roster.load import CountedPods
+from pykubelet.desired.roster.model import AdmissionFacts
+from pykubelet.extension import Container, Node, Pod, Usage
+
+#: The pods whose views are kept.
+MAX_KEPT = 1024
+
+
+class PodViews:
+    """The views of pods, kept as long as the pod is the same."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[core.Pod, Pod]] = {}
+
+    def of(self, pod: core.Pod) -> Pod:
+        """The view of a pod."""
+        found = self._kept.get(pod.metadata.uid)
+        if found is not None and found[0] is pod:
+            return found[1]
+        if len(self._kept) >= MAX_KEPT:
+            self._kept.clear()
+        view = pod_view(pod)
+        self._kept[pod.metadata.uid] = (pod, view)
+        return view
+
+
+def pod_view(pod: core.Pod) -> Pod:
+    """The view of a pod."""
+    meta, spec = pod.metadata, pod.spec
+    try:
+        created_at = parse_time(meta.creationTimestamp)
+    except ValueError:
+        created_at = 0.0
+    return Pod(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        labels=MappingProxyType(dict(meta.labels)),
+        annotations=MappingProxyType(dict(meta.annotations)),
+        priority=spec.priority or 0,
+        priority_class=spec.priorityClassName,
+        service_account=spec.serviceAccountName,
+        qos=str(qos_class(pod)),
+        requests=_requests(pod),
+        containers=tuple(_containers(spec)),
+        is_static=is_static(pod),
+        is_critical=is_critical(pod),
+        created_at=created_at,
+    )
+
+
+def node_view(facts: AdmissionFacts, counted: CountedPods, wall: float) -> Node:
+    """The view of the node at the admission of a pod. `wall`: seconds since the epoch."""
+    node = facts.node
+    names = node.allocatable.keys() | node.capacity.keys()
+    return Node(
+        name=node.name,
+        labels=MappingProxyType(dict(node.labels)),
+        capacity=MappingProxyType(dict(node.capacity)),
+        allocatable=MappingProxyType(dict(node.allocatable)),
+        requested=MappingProxyType({name: counted.load.requests[name] for name in sorted(names) if name != "pods"}),
+        pods=counted.load.pods,
+        conditions=tuple(str(condition) for condition in facts.pressure.conditions),
+        time=wall,
+    )
+
+
+def usage_view(use: PodUse | None) -> Usage | None:
+    """The view of a pod's usage."""
+    if use is None:
+        return None
+    group = use.group
+    return Usage(
+        memory=group.memory.working_set if group is not None else None,
+        processes=group.processes if group is not None else None,
+        disk=bytes_on_disk(use),
+        stalls=MappingProxyType({name: found.some.avg10 for name, found in group.pressure.items()} if group else {}),
+    )
+
+
+def _requests(pod: core.Pod) -> Mapping[str, int]:
+    try:
+        return MappingProxyType(in_units(pod_requests(pod)))
+    except QuantityError:
+        return MappingProxyType({})
+
+
+def _containers(spec: core.PodSpec) -> Iterator[Container]:
+    for container in spec.initContainers:
+        yield container_view(container, "sidecar" if is_sidecar(container) else "init")
+    for container in spec.containers:
+        yield container_view(container, "app")
+
+
+def container_view(container: core.Container, kind: str) -> Container:
+    """The view of a container. `kind`: as in `Container`."""
+    resources = container.resources or core.ResourceRequirements()
+    return Container(
+        container.name,
+        container.image,
+        kind,  # type: ignore[arg-type]
+        _amounts(resources.requests),
+        _amounts(resources.limits),
+    )
+
+
+def _amounts(stated: Mapping[str, core.Quantity]) -> Mapping[str, int]:
+    try:
+        return MappingProxyType(in_units({name: parse(amount) for name, amount in stated.items()}))
+    except QuantityError:
+        return MappingProxyType({})

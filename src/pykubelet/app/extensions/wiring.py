@@ -1,0 +1,39 @@
+"""The wiring of extensions: loads them, and gives the components the points at which they are asked."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+from pykubelet.app.extensions.guard import Board, Guard
+from pykubelet.app.extensions.load import LoadedExtensions
+from pykubelet.app.extensions.points import Asker
+from pykubelet.app.parts import Cells, Loops, Points, SharedParts
+from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.model.extensions import ExtensionState, ExtensionWanted, extension_key
+from pykubelet.edges.host.services.limited_call import CallLimits, LimitedCalls
+
+
+def wire_extensions(
+    m: SharedParts, cells: Cells, loaded: LoadedExtensions, closing: AsyncExitStack
+) -> tuple[Points, Loops]:
+    """The points of the extensions that are functions, and the loop that has them enabled again. The main thread calls this."""
+    calls = LimitedCalls(CallLimits())
+    closing.callback(calls.close)
+    board = Board(cells.extensions.writer, m.recorder, m.clock)
+    guards = []
+    for item in loaded.extensions:
+        extension = item.extension
+        off = m.quarantine.reason(extension_key(extension.name), item.content)
+        state = ExtensionState(extension.name, extension.version, item.file, item.points, off)
+        guards.append((item, Guard(state, calls, board)))
+    loop = enable_wanted(m.extensions_wanted, [guard for _, guard in guards])
+    return Asker(guards).points(), [("extensions", loop)]
+
+
+async def enable_wanted(wanted: Mailbox[ExtensionWanted], guards: list[Guard]) -> None:
+    """Enable the extensions that are asked for. Never returns."""
+    while True:
+        names = {event.name for event in await wanted.get_all()}
+        for guard in guards:
+            if guard.name in names:
+                guard.enable()

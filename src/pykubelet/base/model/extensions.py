@@ -1,0 +1,44 @@
+"""The extensions of the agent as users see them (docs/extensions/README.md)."""
+
+from __future__ import annotations
+
+from pykubelet.base.kit.values import Value
+
+_KEY = "extension "
+
+
+def extension_key(name: str) -> str:
+    """The key of an extension in the records of work and in the charges for an end of the agent."""
+    return _KEY + name
+
+
+def is_extension_key(key: str) -> bool:
+    """Whether a key is that of an extension, and not of a pod or a manifest."""
+    return key.startswith(_KEY)
+
+
+class ExtensionState(Value):
+    """An extension that was loaded. `points`: where it takes part in decisions. `file`: what it was loaded from.
+
+    `off`: why it is not asked any more; "" while it is. `error`: its last failure, at `error_at` (wall seconds); "" for none.
+    """
+
+    name: str
+    version: str
+    file: str
+    points: tuple[str, ...]
+    off: str = ""
+    error: str = ""
+    error_at: float = 0.0
+
+
+class ExtensionStates(Value):
+    """The extensions in the order in which they are asked."""
+
+    extensions: tuple[ExtensionState, ...] = ()
+
+
+class ExtensionWanted(Value):
+    """Posted to app/extensions: ask an extension again that is off."""
+
+    name: str

@@ -1,0 +1,44 @@
+"""The base class of extensions, with a method for each point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pykubelet.extension.values import Admission, EvictionCandidate, Node, Pod
+
+#: The version of this interface (docs/extensions/VERSIONING.md).
+VERSION = "1.0"
+
+
+class Extension:
+    """The base of extensions. `name`: in lower case, as it is shown to users. `api`: the version of this interface that it is written for.
+
+    `version`: its own. `Settings`: a frozen dataclass of its settings; the file of `--extension NAME=FILE` is read into it,
+    and a field that is not known or has the wrong type is refused. An instance is made once, when the agent starts.
+    """
+
+    name: ClassVar[str]
+    api: ClassVar[str]
+    version: ClassVar[str] = ""
+    Settings: ClassVar[type | None] = None
+
+    def __init__(self, settings: Any = None) -> None:
+        self.settings = settings
+
+    def admit(self, pod: Pod, node: Node) -> Admission:
+        """Whether a pod that the node would admit is admitted. Not asked for pods that run already.
+
+        If several extensions are loaded, each can reject or hold the pod. The first answer that is not None counts.
+        """
+        raise NotImplementedError
+
+    def rank_for_eviction(
+        self, candidates: Sequence[EvictionCandidate], signal: str
+    ) -> Sequence[EvictionCandidate] | None:
+        """The order in which pods are evicted for a signal such as `memory.available`: the same candidates, the first victim first.
+
+        `candidates` come in the built-in order. Critical pods are spared wherever they stand. One pod is evicted, and then the node is
+        measured again. None: the built-in order.
+        """
+        raise NotImplementedError

@@ -1,0 +1,124 @@
+"""The values that extensions get and return. All are frozen; mappings are read-only.
+
+Amounts of resources are integers: `cpu` in thousandths of a CPU, everything else in bytes or pieces. Times are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+def _nothing() -> Mapping[str, Any]:
+    return _EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container of a pod's spec. `kind`: "init", "sidecar" (an init container with restartPolicy Always) or "app".
+
+    `requests`, `limits`: by resource.
+    """
+
+    name: str
+    image: str = ""
+    kind: Literal["init", "sidecar", "app"] = "app"
+    requests: Mapping[str, int] = field(default_factory=_nothing)
+    limits: Mapping[str, int] = field(default_factory=_nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod. `requests`: of the whole pod, with overhead, as they count against the node.
+
+    `qos`: "Guaranteed", "Burstable" or "BestEffort". `is_static`: it comes from a manifest. `is_critical`: it is static or has a
+    system priority class; the node keeps such pods as long as it can. `created_at`: seconds since 1970-01-01 UTC; 0 if unknown.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    labels: Mapping[str, str] = field(default_factory=_nothing)
+    annotations: Mapping[str, str] = field(default_factory=_nothing)
+    priority: int = 0
+    priority_class: str = ""
+    service_account: str = ""
+    qos: str = "BestEffort"
+    requests: Mapping[str, int] = field(default_factory=_nothing)
+    containers: tuple[Container, ...] = ()
+    is_static: bool = False
+    is_critical: bool = False
+    created_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """This node. `requested`: the sum of what its admitted pods request, by resource. `pods`: their number.
+
+    `conditions`: the pressure conditions that hold, such as "MemoryPressure". `time`: seconds since 1970-01-01 UTC.
+    """
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=_nothing)
+    capacity: Mapping[str, int] = field(default_factory=_nothing)
+    allocatable: Mapping[str, int] = field(default_factory=_nothing)
+    requested: Mapping[str, int] = field(default_factory=_nothing)
+    pods: int = 0
+    conditions: tuple[str, ...] = ()
+    time: float = 0.0
+
+
+# Admission
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Reject the pod for good. `reason`: the status reason, one word in CamelCase. `message`: for people."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Neither admit nor reject the pod yet. `condition`: the name of what it waits for, shown by `pykubelet explain`.
+
+    `message`: for people. `again_s`: after how many seconds the extension is asked again, at least 1.
+    """
+
+    condition: str
+    message: str = ""
+    again_s: float = 10.0
+
+
+#: The answer of `admit`. None: admit the pod, as far as this extension is concerned.
+Admission = Reject | Hold | None
+
+
+# Eviction
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a pod uses now. None: it was not measured.
+
+    `memory`: bytes of its working set. `processes`: their number. `disk`: bytes of writable layers, logs and local volumes.
+    `stalls`: by `cpu`, `memory` and `io`, the share of the last 10 s in percent in which some of its processes waited for the resource.
+    """
+
+    memory: int | None = None
+    processes: int | None = None
+    disk: int | None = None
+    stalls: Mapping[str, float] = field(default_factory=_nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionCandidate:
+    """A pod that may be evicted. `usage` None: it was not measured."""
+
+    pod: Pod
+    usage: Usage | None = None
