@@ -23,11 +23,6 @@ def as_text(pod: Json) -> str:
     return yaml.safe_dump(pod, sort_keys=False)
 
 
-def needing(kind: str) -> Json:
-    sources = {"configMap": {"name": "settings"}, "secret": {"secretName": "password"}}
-    return make_pod(f"needs-{kind.lower()}", volumes=[{"name": "api", kind: sources[kind]}])
-
-
 NAMELESS = with_changes("nameless")
 del NAMELESS["metadata"]["name"]
 
@@ -49,8 +44,6 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
         "spec.containers[0].resources.limits[memory]",
         "12 elephants",
     ),
-    "config-map.yaml": (as_text(needing("configMap")), "spec", "static pods may not reference configmaps"),
-    "secret.yaml": (as_text(needing("secret")), "spec", "static pods may not reference secrets"),
     "account.yaml": (as_text(make_pod("account", serviceAccountName="robot")), "spec", "static pods may not reference"),
     "huge.yaml": (json.dumps(with_changes("huge", annotations={"x": "y" * (11 << 20)})), "", "larger than 10 MiB"),
 }  # fmt: skip

@@ -263,7 +263,8 @@ def _print_places(places: Sequence[Document]) -> None:
 
 def _place_text(place: Document) -> str:
     field = f" {place['field_path']}:" if place["field_path"] else ""
-    return f"{place['origin']}:{field} {place['reason']}"
+    document = f" ({place['document']})" if place.get("document") else ""
+    return f"{place['origin']}{document}:{field} {place['reason']}"
 
 
 # explain
@@ -325,10 +326,11 @@ def choose(known: Sequence[Document], wanted: str, node: str, problems: Sequence
 
 
 def _refused(problems: Sequence[Document], name: str, node: str) -> str:
-    """The problem of a manifest that is named like the pod: the user probably asks about this one."""
+    """The problem of a manifest or document that is named like the pod: the user probably asks about this one."""
     for problem in problems:
         stem = problem["origin"].rpartition("/")[2].partition(".")[0]
-        if stem and stem in (name, name.removesuffix(f"-{node}")):
+        names = (name, name.removesuffix(f"-{node}"))
+        if stem in names or any(problem.get("document", "").endswith(f", Pod {known}") for known in names):
             return f"; its manifest cannot be used: {_place_text(problem)}"
     return ""
 

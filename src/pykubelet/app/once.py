@@ -17,6 +17,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.reasons import CREATE_CONTAINER_CONFIG_ERROR, ERR_IMAGE_NEVER_PULL, INVALID_IMAGE_NAME
+from pykubelet.base.model.remarks import place_of
 from pykubelet.base.model.restart import has_succeeded
 from pykubelet.base.model.roster import Roster, pod_ref
 from pykubelet.base.model.statuses import Statuses
@@ -78,7 +79,10 @@ def _failures(status: PodStatus) -> str:
 
 def results(roster: Roster, statuses: Mapping[PodUID, PodStatus]) -> list[PodResult]:
     """The results of all pods, and of manifests and sources that cannot be used."""
-    bad = [PodResult(p.origin, False, f"{p.field_path}: {p.reason}".removeprefix(": ")) for p in roster.problems]
+    bad = [
+        PodResult(place_of(p.origin, p.document), False, f"{p.field_path}: {p.reason}".removeprefix(": "))
+        for p in roster.problems
+    ]
     if roster.silent is None:
         bad.append(PodResult("pod sources", None, "nothing is known of them"))
     bad += [PodResult(f"source {name}", None, "has not delivered its pods") for name in roster.silent or ()]

@@ -25,7 +25,7 @@ from pykubelet.base.api.core import Pod, PodList
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.model import labels
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.remarks import Remark
+from pykubelet.base.model.remarks import Remark, place_of
 from pykubelet.base.model.roster import ManifestProblem, is_mirror
 from pykubelet.base.model.sizing import qos_class
 from pykubelet.config.errors import ConfigError
@@ -283,12 +283,13 @@ def _manifests(settings: Settings, node_name: str, findings: list[Finding]) -> I
             if isinstance(item, Pod):
                 yield item
             elif isinstance(item, ManifestProblem):
+                place = f"manifest {place_of(path, item.document)}"
                 text = (
                     f"is refused: {item.field_path}: {item.reason}" if item.field_path else f"is refused: {item.reason}"
                 )
-                findings.append(Finding(Severity.CHANGE, f"manifest {path}", text))
+                findings.append(Finding(Severity.CHANGE, place, text))
             elif isinstance(item, Remark):
-                findings.append(Finding(Severity.NOTE, f"manifest {path}", item.text))
+                findings.append(Finding(Severity.NOTE, f"manifest {place_of(path, item.document)}", item.text))
 
 
 def _manifest_paths(path: str) -> Sequence[str]:

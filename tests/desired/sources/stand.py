@@ -77,14 +77,16 @@ class FilesClock(SystemClock):
 
 @asynccontextmanager
 async def source(
-    path: Path, period_s: float = 60.0, make_watcher: Callable[[], Watcher] = Watcher, clock: Clock | None = None
+    path: Path,
+    period_s: float = 60.0,
+    make_watcher: Callable[[], Watcher] = Watcher,
+    clock: Clock | None = None,
+    is_standalone: bool = False,
 ) -> AsyncIterator[Reader]:
     posts: Mailbox[SourceChanged] = Mailbox("posts")
     async with Supervisor("test") as tasks:
-        flight = SingleFlight("test", 1)
-        watching = FileSource(
-            str(path), ManifestRules("n"), period_s, posts, clock or SystemClock(), flight, make_watcher
-        )
+        flight, rules = SingleFlight("test", 1), ManifestRules("n", is_standalone=is_standalone)
+        watching = FileSource(str(path), rules, period_s, posts, clock or SystemClock(), flight, make_watcher)
         task = tasks.start_root("source", watching.run())
         yield Reader(posts)
         assert not task.done(), task

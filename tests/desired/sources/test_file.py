@@ -141,6 +141,15 @@ async def test_single_file(tmp_path: Path) -> None:
         assert await reader.names() == []
 
 
+async def test_of_a_single_file_the_good_documents_count_without_an_api_server(tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text(f"{manifest('a')}---\nkind: Service\n---\nkind: [\n")
+    async with source(path, is_standalone=True) as reader:
+        post = await reader.next()
+        assert [pod.metadata.name for pod in post.pods] == ["a-n"] and post.known
+        assert [wrong.document for wrong in post.problems] == ["document 2, Service", "document 3"]
+
+
 async def test_of_a_single_file_that_was_never_good_only_the_problem_is_posted(tmp_path: Path) -> None:
     path = tmp_path / "pod.yaml"
     path.write_text("kind: [")

@@ -193,3 +193,17 @@ async def test_real_request() -> None:
         assert [item.metadata.name for item in posts.events[0].pods] == ["a-n"]
     finally:
         await runner.cleanup()
+
+
+async def test_without_an_api_server_the_good_documents_of_an_answer_count() -> None:
+    other = yaml.safe_dump({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}})
+    mixed = f"{other}---\n{yaml.safe_dump(pod('a'))}".encode()
+    posts: Sink[SourceChanged] = Sink()
+    script = Script(mixed, 503, mixed, other.encode(), mixed)
+    rules = ManifestRules("n", is_standalone=True)
+    asking = UrlSource(PLACE, {"X-A": ("1", "2")}, rules, 20.0, posts, ManualClock(), script)
+    for _ in range(5):
+        await asking.ask()
+    found = [([item.metadata.name for item in post.pods], [p.document for p in post.problems]) for post in posts.events]
+    service = ["document 1, Service s"]
+    assert found == [(["a-n"], service), (["a-n"], [""]), (["a-n"], service), (["a-n"], [""]), (["a-n"], service)]

@@ -13,12 +13,12 @@ from provide.objects.test_binding import claim, volume
 
 from pykubelet.app.parts import Slot
 from pykubelet.base.api.codec import from_object
-from pykubelet.base.api.core import ObjectMeta, Pod, RuntimeClass, Volume
+from pykubelet.base.api.core import ConfigMap, ObjectMeta, Pod, RuntimeClass, Volume
 from pykubelet.base.api.storage import CSIDriver, PersistentVolumeClaim
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.content import Absent, Content, ContentKind, ManifestObject, ObjectKey, Present
+from pykubelet.base.model.content import Absent, Content, ContentKind, ManifestObject, ObjectKey, Present, Unreadable
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import pod_needs
 from pykubelet.base.model.node import NodeView
@@ -130,3 +130,73 @@ async def test_what_pods_refer_to_without_a_manifest_is_answered_when_all_manife
         driver = now.find(ObjectKey(ContentKind.CSI_DRIVER, "", "d.example.com"))
         assert isinstance(driver, Present) and isinstance(driver.value, CSIDriver)
         assert driver.value.spec.attachRequired is False
+
+
+MAP_KEY = ObjectKey(ContentKind.CONFIG_MAP, "default", "settings")
+
+
+def settings(mode: str, origin: str = "/m/a.yaml") -> ManifestObject:
+    metadata = ObjectMeta(name="settings", namespace="default")
+    return ManifestObject(MAP_KEY, ConfigMap(metadata=metadata, data={"mode": mode}), origin)
+
+
+def with_environment(*names: str) -> RosterPod:
+    sources = [{"configMapRef": {"name": name}} for name in names]
+    spec = {"containers": [{"name": "main", "image": "x", "envFrom": sources}]}
+    pod = from_object(Pod, {"metadata": {"name": "web", "namespace": "default", "uid": "u"}, "spec": spec})
+    return RosterPod(pod, "file", 0.0)
+
+
+async def answer(stand: Stand, *objects: ManifestObject, pods: tuple[RosterPod, ...] = ()) -> object:
+    """What is answered about the ConfigMap when the manifests have these objects."""
+    stand.put(*objects, pods=pods)
+    async with asyncio.timeout(10):
+        now = await stand.content.cell.wait_for(lambda content: content.made_from == objects)
+    return now.find(MAP_KEY)
+
+
+async def test_a_config_map_is_answered_as_its_manifest_comes_changes_and_goes(tmp_path: Path) -> None:
+    pods = (with_environment("settings"),)
+    async with running(tmp_path) as stand, asyncio.timeout(10):
+        stand.put(pods=pods)
+        now = await stand.content.cell.wait_for(lambda content: MAP_KEY in content.objects)
+        missing = Absent('no manifest has the ConfigMap "settings" of namespace "default"')
+        assert now.find(MAP_KEY) == missing
+        for mode in ("slow", "fast"):
+            assert await answer(stand, settings(mode), pods=pods) == Present(settings(mode).value)
+        assert await answer(stand, pods=pods) == missing
+
+
+async def test_of_two_config_maps_the_one_that_counted_before_counts_also_after_a_restart(tmp_path: Path) -> None:
+    old, new = settings("old", "/m/b.yaml"), settings("new", "/m/a.yaml")
+    async with running(tmp_path) as stand:
+        assert await answer(stand, old) == Present(old.value)
+        assert await answer(stand, new, old) == Present(old.value)
+    async with running(tmp_path) as stand:
+        assert await answer(stand, new, old) == Present(old.value)
+        assert await answer(stand, new) == Present(new.value)
+
+
+async def test_of_two_in_one_manifest_the_first_one_counts(tmp_path: Path) -> None:
+    first, second = settings("first"), settings("second")
+    async with running(tmp_path) as stand:
+        for _ in range(2):
+            stand.put(first, second)
+            async with asyncio.timeout(10):
+                now = await stand.content.cell.wait_for(lambda content: content.made_from == (first, second))
+            assert now.find(MAP_KEY) == Present(first.value)
+            await answer(stand)
+
+
+async def test_a_pod_of_many_objects_gets_an_answer_about_each(tmp_path: Path) -> None:
+    pod = with_environment(*(f"m{number}" for number in range(2100)))
+    async with running(tmp_path) as stand, asyncio.timeout(10):
+        stand.put(pods=(pod,))
+        now = await stand.content.cell.wait_for(lambda content: len(content.objects) == 2100)
+    assert sum(isinstance(found, Unreadable) for found in now.objects.values()) == 100
+
+
+async def test_answers_do_not_wait_for_a_disk_that_is_full(tmp_path: Path) -> None:
+    (tmp_path / "root").write_text("not a directory")
+    async with running(tmp_path) as stand:
+        assert await answer(stand, settings("slow")) == Present(settings("slow").value)

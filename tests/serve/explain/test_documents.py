@@ -41,7 +41,12 @@ def test_all_pods_in_short() -> None:
     ]
     assert [p["desired"] for p in document["pods"]] == [True, False, True, True]
     assert document["problems"] == [
-        {"origin": "/etc/manifests/bad.yaml", "field_path": "spec.containers", "reason": "Required value"}
+        {
+            "origin": "/etc/manifests/bad.yaml",
+            "field_path": "spec.containers",
+            "reason": "Required value",
+            "document": "",
+        }
     ]
 
 

@@ -198,8 +198,8 @@ class PullSecrets:
 
     async def read(self, pod: Pod, waits: WaitBook) -> tuple[PullSecret, ...]:
         """Those that can be read. The pull continues without the others."""
-        keys = pull_secret_keys(pod)
-        if not keys or not self._cell.get().available:
+        keys = [key for key in pull_secret_keys(pod) if self._cell.get().may_answer(key)]
+        if not keys:
             return ()
         await wait_answered(self._cell, keys, waits.until)
         content = self._cell.get()

@@ -22,9 +22,13 @@ class DocumentError(ValueError):
     """The text is not a single valid YAML or JSON document. `path`: of the field; "" if the whole document is wrong."""
 
     def __init__(self, reason: str, line: int = 0, path: str = "") -> None:
+        self.words, self.line, self.path = reason, line, path
         self.reason = f"{reason} (line {line})" if line else reason
-        self.path = path
         super().__init__(f"{path}: {self.reason}" if path else self.reason)
+
+    def below(self, lines: int) -> DocumentError:
+        """The error with the line in a text that has so many lines before the document."""
+        return type(self)(self.words, self.line + lines if self.line else 0, self.path)
 
 
 class Place(NamedTuple):
@@ -40,8 +44,17 @@ def duplicate_error(place: Place) -> DocumentError:
 
 
 class Document(NamedTuple):
-    """The value of a text. `duplicates`: the first keys that were given again in one map; `more`: the line of a second document, or 0."""
+    """The value of a text. `duplicates`: the first keys that were given again in one map; `more`: the line of a second document, or 0.
+
+    `nodes`: its values, with aliases and merge keys expanded.
+    """
 
     value: Any
     duplicates: tuple[Place, ...] = ()
     more: int = 0
+    nodes: int = 0
+
+    def below(self, lines: int) -> Document:
+        """The document with the lines in a text that has so many lines before it."""
+        places = tuple(Place(path, line + lines if line else 0) for path, line in self.duplicates)
+        return self._replace(duplicates=places)

@@ -53,8 +53,8 @@ def read_json(text: str, number: Callable[[str], Any]) -> Document:
         raise DocumentError(TOO_DEEP) from error
     except ValueError as error:
         raise NotJSON from error
-    _check_size(value)
-    return Document(value, tuple(_repeated(value))) if repeated else Document(value)
+    nodes = _check_size(value)
+    return Document(value, tuple(_repeated(value)) if repeated else (), nodes=nodes)
 
 
 class _Merged(dict[str, Any]):
@@ -105,8 +105,8 @@ def _no_json_constant(name: str) -> None:
     raise NotJSON(name)
 
 
-def _check_size(value: Any) -> None:
-    """Raise DocumentError if the value is nested too deeply or has too many values. For values without aliases."""
+def _check_size(value: Any) -> int:
+    """The number of values. DocumentError if they are nested too deeply or are too many. For values without aliases."""
     count = 0
     depth = 0
     level = [value]
@@ -118,6 +118,7 @@ def _check_size(value: Any) -> None:
         if count > MAX_NODES:
             raise DocumentError(TOO_MANY)
         level = [item for node in level if isinstance(node, dict | list) for item in _items(node)]
+    return count
 
 
 def _items(node: dict[str, Any] | list[Any]) -> Iterator[Any]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -38,6 +39,8 @@ from pykubelet.base.api.document_json import NotJSON, read_json
 MAX_DIGITS = 100
 #: The most %TAG directives. The parser compares each one with all others.
 MAX_DIRECTIVES = 10
+#: So many documents are read on the event loop. Each needs a parser of its own.
+FEW_DOCUMENTS = 20
 #: The most characters of a text that the parser in Python reads: about three seconds.
 MAX_LENIENT = 1 << 20
 
@@ -76,10 +79,63 @@ def read_document(data: bytes) -> Document:
 
     Of the values of a duplicate key, the last one counts in YAML; in JSON they are merged.
     """
+    return _load_text(_text(data))
+
+
+#: The lines that begin a document, or end one; and those that may precede its first line.
+_MARKER = re.compile(r"^(---|\.\.\.)(?=[ \t\r\n]|\Z)", re.MULTILINE)
+_PREFIX = re.compile(r"(?:[ \t\r]*(?:#[^\n]*)?\n|%[^\n]*\n)*")
+
+
+def read_documents(data: bytes) -> Iterator[Document | DocumentError]:
+    """Parse the documents in `data` one by one, without the empty ones. An error is about one document; the others follow.
+
+    The limit of values is that of all together: behind a document that exceeds it nothing follows.
+    """
     try:
-        text = data.decode("utf-8-sig")
+        text = _text(data)
+    except DocumentError as error:
+        yield error
+        return
+    left, line, counted = MAX_NODES, 0, 0
+    for start, end in _parts(text):
+        line, counted = line + text.count("\n", counted, start), start
+        try:
+            document = _load_text(text[start:end])
+        except DocumentError as error:
+            yield error.below(line)
+            continue
+        left -= document.nodes
+        if left < 0:
+            yield DocumentError(TOO_MANY)
+            return
+        if document.value is not None:
+            yield document.below(line)
+
+
+def _parts(text: str) -> Iterator[tuple[int, int]]:
+    """Where each document begins and ends. In no YAML value does a line begin like the markers of documents."""
+    start = 0
+    for marker in _MARKER.finditer(text):
+        at = marker.start()
+        if marker[1] == "...":
+            yield start, at
+            start = marker.end()
+            start = (text.find("\n", start) + 1) or len(text)
+        elif (prefix := _PREFIX.match(text, start)) is None or prefix.end() < at:
+            yield start, at
+            start = at
+    yield start, len(text)
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DocumentError(f"not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+def _load_text(text: str) -> Document:
     if text.lstrip()[:1] == "{":
         try:
             return read_json(text, _number)
@@ -89,8 +145,8 @@ def read_document(data: bytes) -> Document:
 
 
 def may_be_slow(data: bytes) -> bool:
-    """Whether the document may take longer than its size suggests: it has aliases, which expand, or needs the slower parser."""
-    return (b"&" in data and b"*" in data) or b"\\'" in data
+    """Whether `data` may take longer than its size suggests: it has aliases, which expand, many documents, or needs the slower parser."""
+    return (b"&" in data and b"*" in data) or b"\\'" in data or data.count(b"\n---") > FEW_DOCUMENTS
 
 
 _BAD_KEY = "a key that is no string"
@@ -136,7 +192,7 @@ def _read_events(yaml: Any, loader: Any) -> Document:
                     return first._replace(more=mark.line + 1 if mark else 1)
                 continue
             builder = _Builder(yaml)
-            first = Document(builder.build(loader), tuple(builder.duplicates))
+            first = Document(builder.build(loader), tuple(builder.duplicates), nodes=builder.nodes)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "syntax error"
@@ -174,6 +230,8 @@ class _Open:
         self.merges: list[Any] = []
 
 
+#: The steps of a path to the values of Secrets.
+_OF_SECRETS = (".data", ".stringData")
 #: Stands for the key `<<` until its value is read. No text of a document can equal it.
 _MERGE = "\ud800<<"
 
@@ -194,7 +252,7 @@ class _Builder:
         self._yaml = yaml
         self._stack: list[_Open] = []
         self._anchors: dict[str, _Anchored | None] = {}  # None: its value is not complete yet
-        self._nodes = 0
+        self.nodes = 0
         self._root: Any = None
         self.duplicates: list[Place] = []
 
@@ -237,7 +295,7 @@ class _Builder:
         name = event.tag.removeprefix(_TAG)
         kind = _TYPES.get(name)
         if kind is None or name == event.tag:
-            raise self._error(f'the tag "{_shown(event.tag)}" is not supported', event)
+            raise self._error(f"the tag{self._quoted(event.tag)} is not supported", event)
         if name == "str":
             return event.value
         value: Any = self._resolved(event.value, event)
@@ -247,7 +305,7 @@ class _Builder:
 
     def _add_alias(self, event: Any) -> None:
         if event.anchor not in self._anchors:
-            raise self._error(f'undefined alias "{_shown(event.anchor)}"', event)
+            raise self._error(f"undefined alias{self._quoted(event.anchor)}", event)
         anchored = self._anchors[event.anchor]
         if anchored is None:
             raise self._error("an alias that contains itself", event)
@@ -256,29 +314,29 @@ class _Builder:
     def _open(self, event: Any, value: dict[str, Any] | list[Any]) -> None:
         kind = "map" if isinstance(value, dict) else "seq"
         if event.tag not in (None, "!", _TAG + kind):
-            raise self._error(f'the tag "{_shown(event.tag)}" is not supported', event)
+            raise self._error(f"the tag{self._quoted(event.tag)} is not supported", event)
         if self._stack and self._stack[-1].is_key:
             raise self._error(_BAD_KEY, event)
         if len(self._stack) >= MAX_DEPTH:
             raise self._error(TOO_DEEP, event, with_path=False)
         if event.anchor is not None:
             self._anchors[event.anchor] = None
-        self._stack.append(_Open(value, event.anchor, self._nodes, self._step()))
+        self._stack.append(_Open(value, event.anchor, self.nodes, self._step()))
 
     def _close(self, event: Any) -> None:
         done = self._stack.pop()
         for part in done.merges:
             for key, value in part.items():
                 done.value.setdefault(key, value)
-        nodes = self._nodes - done.nodes_before + 1
+        nodes = self.nodes - done.nodes_before + 1
         if done.anchor is not None:
             self._anchors[done.anchor] = _Anchored(done.value, nodes, done.height)
         self._put(done.value, 1, done.height, event)
 
     def _put(self, value: Any, nodes: int, height: int, event: Any) -> None:
         """Add `value` to the open map or list. `nodes`: how many values it counts as; `height`: its nested levels."""
-        self._nodes += nodes
-        if self._nodes > MAX_NODES:
+        self.nodes += nodes
+        if self.nodes > MAX_NODES:
             raise self._error(TOO_MANY, event, with_path=False)
         if not self._stack:
             self._root = value
@@ -316,10 +374,15 @@ class _Builder:
         parts = value if isinstance(value, list) else [value]
         if not all(isinstance(part, dict) for part in parts):
             raise self._error("a merge key (<<) takes a map or a list of maps", event)
-        self._nodes += sum(map(len, parts))
-        if self._nodes > MAX_NODES:
+        self.nodes += sum(map(len, parts))
+        if self.nodes > MAX_NODES:
             raise self._error(TOO_MANY, event, with_path=False)
         top.merges += parts
+
+    def _quoted(self, text: str) -> str:
+        """The text in quotes; nothing where it may be a part of a password that should have quotes."""
+        steps = [level.step for level in self._stack] + [self._step()]
+        return "" if any(step in _OF_SECRETS for step in steps) else f' "{_shown(text)}"'
 
     def _step(self) -> str:
         """The path step of the next value in the innermost open map or list."""

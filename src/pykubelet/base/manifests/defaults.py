@@ -339,3 +339,9 @@ def default_driver(driver: CSIDriver) -> CSIDriver:
         storageCapacity=bool(spec.storageCapacity),
     )
     return replace(driver, spec=spec)
+
+
+def default_secret(secret: core.Secret) -> core.Secret:
+    """The Secret with its type, and with the text of `stringData` in `data`, where it replaces what has the same key."""
+    data = {**secret.data, **{key: text.encode() for key, text in secret.stringData.items()}}
+    return replace(secret, data=data, stringData={}, type=secret.type or "Opaque")

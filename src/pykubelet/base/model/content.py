@@ -27,7 +27,14 @@ class ContentKind(StrEnum):
 
 #: Kinds that manifests may define on a node without an API server.
 BY_MANIFEST = frozenset(
-    {ContentKind.RUNTIME_CLASS, ContentKind.CSI_DRIVER, ContentKind.VOLUME_CLAIM, ContentKind.VOLUME}
+    {
+        ContentKind.CONFIG_MAP,
+        ContentKind.SECRET,
+        ContentKind.RUNTIME_CLASS,
+        ContentKind.CSI_DRIVER,
+        ContentKind.VOLUME_CLAIM,
+        ContentKind.VOLUME,
+    }
 )
 
 
@@ -42,12 +49,18 @@ class ObjectKey(Value, order=True):
     name: str
 
 
-class ManifestObject(Value):
-    """An object of a manifest that pods refer to, on a node without an API server. `origin`: where it was read, as shown to users."""
+class ManifestObject(RedactedValue):
+    """An object of a manifest that pods refer to, on a node without an API server. `origin`: where it was read, as shown to users.
 
+    `document`: as in `ManifestProblem`. `size`: bytes of the keys and values of a ConfigMap or Secret.
+    """
+
+    hidden: ClassVar = ("value",)
     key: ObjectKey
-    value: PersistentVolume | PersistentVolumeClaim | CSIDriver | RuntimeClass
+    value: PersistentVolume | PersistentVolumeClaim | CSIDriver | RuntimeClass | ConfigMap | Secret
     origin: str
+    document: str = ""
+    size: int = 0
 
 
 class TrustBundle(Value):

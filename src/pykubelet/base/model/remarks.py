@@ -17,12 +17,16 @@ MAX_KNOWN = 10
 
 
 class Remark(Value):
-    """Something to know about a file or the answer of a URL (`origin`). `uid`: of the pod that it is about, if it is one pod."""
+    """Something to know about a file or the answer of a URL (`origin`). `uid`: of the pod that it is about, if it is one pod.
+
+    `document`: which one of several it is about, as text.
+    """
 
     origin: str
     field_path: str
     reason: str
     uid: str = ""
+    document: str = ""
 
     @property
     def text(self) -> str:
@@ -31,7 +35,12 @@ class Remark(Value):
     @property
     def line(self) -> str:
         """`text` after the name of the file or URL."""
-        return f"{self.origin}: {self.text}"
+        return f"{place_of(self.origin, self.document)}: {self.text}"
+
+
+def place_of(origin: str, document: str) -> str:
+    """The file or URL, and the document in it."""
+    return f"{origin} ({document})" if document else origin
 
 
 def cut(words: str) -> str:

@@ -24,11 +24,12 @@ TERMINAL_PHASES = ("Succeeded", "Failed")
 
 
 class ManifestProblem(Value):
-    """One manifest that cannot be used: its origin, the field, and why."""
+    """One manifest that cannot be used: its origin, the field, and why. `document`: which one of several in it, as text."""
 
     origin: str
     field_path: str
     reason: str
+    document: str = ""
 
 
 class SourceChanged(Value):

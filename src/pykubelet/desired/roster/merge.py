@@ -9,8 +9,7 @@ Rules:
 - Mirror pods are kept separately, by the full name that they share with their static pod.
 - A static pod with a new first-seen time was away in between, however briefly: it has come back, and starts again.
 - The other sources are not merged again when only the API server's pods change, unless pods share a name or UID.
-- All objects of manifests are kept, sorted. Several with one name are reported, and so are those above `MAX_OBJECTS` of a kind,
-  which are left out.
+- Which objects of manifests count is decided in `objects.py`.
 - An unchanged pod remains the same object, so that readers can compare by identity. Changes are those of spec, generation,
   labels, annotations (except the agent's own), deletion time, deletion grace period, and of what other clients write to
   the status (conditions, resource claims, the end of the pod). A pod never changes its name.
@@ -23,14 +22,12 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections import Counter
 from collections.abc import Mapping
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.values import Value, changed_keys, missing_keys, replace
 from pykubelet.base.kit.work import WORK
-from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import CONFIG_SEEN, SOURCE_API, SOURCE_FILE
@@ -50,9 +47,7 @@ from pykubelet.base.model.roster import (
 from pykubelet.base.model.sizing import size_of, with_size
 from pykubelet.desired.roster.admission import demand_of, unusable_in, without_excess
 from pykubelet.desired.roster.model import AdmissionVerdict, Entry, RosterState
-
-#: Objects of one kind that are taken from manifests.
-MAX_OBJECTS = 256
+from pykubelet.desired.roster.objects import count_objects
 
 
 class _Wanted(Value):
@@ -75,7 +70,8 @@ def apply_source(state: RosterState, event: SourceChanged, wall: float) -> tuple
     if event.source == SOURCE_API:
         event, mirrors = _without_mirrors(event)
         state = replace(state, mirrors=mirrors)
-    state = replace(state, sources={**state.sources, event.source: event})
+    sources = {**state.sources, event.source: event}
+    state = replace(state, sources=sources, counted_objects=count_objects(sources, state.counted_objects))
     if event.source == SOURCE_API and (alone := _with_api_pods(state, event.pods, wall)) is not None:
         return alone, ()
     desired = _in_order(state)
@@ -251,10 +247,9 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
     missing = tuple(sorted(name for name in expected if _is_missing(state, name)))
     silent = tuple(sorted(expected - state.sources.keys()))
     clashes = (state.clashes[key] for key in sorted(state.clashes))
-    objects, left_out = _objects_of(state)
-    objects = before.objects if objects == before.objects else objects
+    objects = before.objects if state.counted_objects.objects == before.objects else state.counted_objects.objects
     reported = (problem for source in state.sources.values() for problem in source.problems)
-    problems = (*reported, *clashes, *left_out)
+    problems = (*reported, *clashes, *state.counted_objects.problems)
     remarks = tuple(remark for source in state.sources.values() for remark in source.remarks)
     placing = {uid: e for uid, e in state.entries.items() if e.verdict is AdmissionVerdict.PLACING}
     awaiting_placement = tuple(sorted(placing, key=lambda uid: placing[uid].placing_number))
@@ -301,28 +296,6 @@ def _withheld(state: RosterState) -> frozenset[str]:
     return frozenset(
         name for name, holder in state.holders.items() if holder.origin in origins or holder.source in away
     )
-
-
-def _objects_of(state: RosterState) -> tuple[tuple[ManifestObject, ...], list[ManifestProblem]]:
-    """The objects of all manifests, and what is wrong with them together."""
-    found = [item for reported in state.sources.values() for item in reported.objects]
-    objects: list[ManifestObject] = []
-    problems: list[ManifestProblem] = []
-    count: Counter[str] = Counter()
-    for item in sorted(found, key=lambda item: (item.key, item.origin)):
-        count[item.key.kind] += 1
-        if count[item.key.kind] > MAX_OBJECTS:
-            problems.append(_object_problem(item, f"there are more than {MAX_OBJECTS} objects of this kind, ignoring"))
-            continue
-        if objects and objects[-1].key == item.key:
-            also = f"{item.key.kind} {json.dumps(item.key.name)} is also defined in {objects[-1].origin}; only one of them counts"
-            problems.append(_object_problem(item, also))
-        objects.append(item)
-    return tuple(objects), problems[:MAX_OBJECTS]
-
-
-def _object_problem(item: ManifestObject, reason: str) -> ManifestProblem:
-    return ManifestProblem(item.origin, "metadata.name", reason)
 
 
 def _are_same(now: Mapping[str, Pod], before: Mapping[str, Pod]) -> bool:

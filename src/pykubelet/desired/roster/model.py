@@ -21,6 +21,7 @@ from pykubelet.base.model.waits import Wait
 from pykubelet.config.settings import Settings
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.load import CountedPods, Demand
+from pykubelet.desired.roster.objects import CountedObjects
 
 
 class AdmissionHold(Value):
@@ -178,7 +179,8 @@ class RosterState(Value):
     before the agent's start. `clashes`: pods that were left out because another pod has their name or UID. `quarantined`: the pods that
     are not decided for a time.
 
-    `mirrors`: as in `Roster`. `counted`: the pods that counted against the capacity at the last decision.
+    `mirrors`: as in `Roster`. `counted`: the pods that counted against the capacity at the last decision. `counted_objects`: the objects of
+    manifests that count.
     """
 
     sources: Mapping[str, SourceChanged] = field(default_factory=dict)
@@ -190,6 +192,7 @@ class RosterState(Value):
     mirrors: Mapping[str, Pod] | None = None
     quarantined: frozenset[PodUID] = frozenset()
     counted: CountedPods = field(default_factory=CountedPods)
+    counted_objects: CountedObjects = CountedObjects()
 
     @property
     def node_asked_at(self) -> float | None:

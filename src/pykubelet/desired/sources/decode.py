@@ -2,8 +2,8 @@
 
 A manifest is one YAML or JSON document with a v1 Pod (from a URL also a PodList), with a name and without references to API objects.
 Defaults and create-validation are those of the API server. Unknown and duplicate fields and further documents are remarks, as in the
-reference kubelet, which ignores them. On a node without an API server it may also be a PersistentVolume, a PersistentVolumeClaim, a
-CSIDriver, or a List of all of these, and pods may refer to claims.
+reference kubelet, which ignores them. On a node without an API server all documents count, and each may also be one of the objects that
+pods refer to (`objects.py`), or a List. What is wrong with one of them, or with one item of a List, does not affect the others.
 
 Errors that only repeat others are left out: the API server reports the same mistake again where a default has copied it, and where
 something refers to it. Its author looks for the field in the manifest, which may not have it.
@@ -12,13 +12,14 @@ something refers to it. Its author looks for the field in the manifest, which ma
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from pykubelet.base.api import codec, core
 from pykubelet.base.api.core import Pod
-from pykubelet.base.api.document import DocumentError
-from pykubelet.base.api.documents import read_document
+from pykubelet.base.api.document import Document, DocumentError
+from pykubelet.base.api.documents import read_document, read_documents
 from pykubelet.base.api.texts import unusable_text
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.manifests.defaults import default_pod
@@ -30,6 +31,8 @@ from pykubelet.base.model.ids import is_pod_uid
 from pykubelet.base.model.remarks import Remark, cut, document_remarks, unknown_field
 from pykubelet.base.model.roster import ManifestProblem
 from pykubelet.config.settings import Settings
+from pykubelet.desired.sources.foreign import MAX_NAME, foreign_kind
+from pykubelet.desired.sources.objects import KINDS, ObjectKind, decode_object
 from pykubelet.desired.sources.static import (
     Origin,
     api_reference,
@@ -39,20 +42,25 @@ from pykubelet.desired.sources.static import (
     never_allowed,
     static_remarks,
 )
-from pykubelet.desired.sources.storage import KINDS, StorageKind, decode_object
 
 #: The kinds of objects besides pods, with their API versions.
 _OBJECTS = {name: kind.version for name, kind in KINDS.items()}
+_STANDALONE = {**_OBJECTS, "List": "v1"}
 MAX_BYTES = 10 << 20
 #: Problems reported for one manifest, and remarks for each pod of it. Further ones usually follow from the first.
 MAX_PROBLEMS = 20
-#: Remarks about all items of one list.
+#: Remarks about all items of one list or all documents of one manifest, and problems of all of them.
 MAX_REMARKS = 100
+#: Objects besides pods of one manifest. Fewer of each kind count (`roster/objects.py`).
+MAX_OBJECTS = 4000
+#: Documents of one manifest.
+MAX_DOCUMENTS = 1000
 
 UID_RULE = "must be 1 to 64 letters, digits and dashes, and not begin with a dash; leave it out to get one"
 
 Problems = tuple[ManifestProblem, ...]
-Decoded = tuple[core.Pod | ManifestObject | ManifestProblem | Remark, ...]
+_Item = core.Pod | ManifestObject | ManifestProblem | Remark
+Decoded = tuple[_Item, ...]
 
 
 def _none_refused(_: str, __: bytes) -> str:
@@ -98,17 +106,72 @@ def too_large(origin: Origin) -> ManifestProblem:
 
 
 def decode_manifest(data: bytes, origin: Origin, rules: ManifestRules) -> Decoded:
-    """The complete and valid pods and objects of a manifest, or its problems, never both; and remarks about it.
+    """The complete and valid pods and objects of a manifest, or its problems; and remarks about it.
 
-    A file has one object. A URL may also return a PodList; one invalid item of a list refuses all of it, as in the reference
-    kubelet.
+    In a cluster, never both: a file has one pod. A URL may also return a PodList; one invalid item of it refuses all of it, as in
+    the reference kubelet.
     """
     if len(data) > MAX_BYTES:
         return (too_large(origin),)
+    if rules.is_standalone:
+        return _decode_all(data, origin, rules)
     try:
         document = read_document(data)
     except DocumentError as error:
         return (problem(origin, error.path, error.reason),)
+    return _decode_read(document, origin, rules)
+
+
+def _decode_all(data: bytes, origin: Origin, rules: ManifestRules) -> Decoded:
+    """The results of all documents of a manifest. If there are several, problems and remarks name theirs."""
+    found = _Found(origin)
+    only: Decoded = (problem(origin, "", "manifest is empty"),)
+    number = 0
+    for number, document in enumerate(islice(read_documents(data), MAX_DOCUMENTS + 1), 1):
+        name = f"document {number}"
+        if number > MAX_DOCUMENTS:
+            only = (problem(origin, "", f"more than {MAX_DOCUMENTS} documents, ignored"),)
+        elif isinstance(document, DocumentError):
+            only = (problem(origin, document.path, document.reason),)
+        else:
+            name += _subject(document.value)
+            only = _decode_read(document, origin, rules)
+        found.add(item if isinstance(item, core.Pod) else replace(item, document=name) for item in only)
+    return tuple(found.items) if number > 1 else only
+
+
+def _subject(value: object) -> str:
+    """The kind and name of a document, as far as it has them."""
+    kind = value.get("kind") if isinstance(value, dict) else None
+    metadata = value.get("metadata") if isinstance(value, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(kind, str):
+        return ""
+    return f", {kind[:MAX_NAME]} {name[:MAX_NAME]}" if isinstance(name, str) else f", {kind[:MAX_NAME]}"
+
+
+class _Found:
+    """What documents and items are decoded to, in their order: all pods, and as much of the rest as is kept of one manifest."""
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+        self._left = Counter({ManifestObject: MAX_OBJECTS, ManifestProblem: MAX_REMARKS, Remark: MAX_REMARKS})
+        self.items: list[_Item] = []
+
+    def add(self, items: Iterable[_Item]) -> None:
+        """Keep the items, unless there are too many of their type."""
+        for item in items:
+            if isinstance(item, ManifestObject) and not self._left[ManifestObject]:
+                words = f"more than {MAX_OBJECTS} objects in one manifest, ignored"
+                item = replace(problem(self._origin, "", words), document=item.document)
+            if not isinstance(item, core.Pod):
+                if not self._left[type(item)]:
+                    continue
+                self._left[type(item)] -= 1
+            self.items.append(item)
+
+
+def _decode_read(document: Document, origin: Origin, rules: ManifestRules) -> Decoded:
     if unusable := unusable_text(document.value):
         return (problem(origin, *unusable),)
     found = _decode_document(document.value, origin, rules)
@@ -126,20 +189,30 @@ def _decode_document(document: object, origin: Origin, rules: ManifestRules) -> 
     if not origin.is_file:
         kinds["PodList"] = "v1"
     if rules.is_standalone:
-        kinds |= {"List": "v1", **_OBJECTS}
+        kinds |= _STANDALONE
+        if foreign := _foreign(document, kinds, origin):
+            return (foreign,)
     if wrong := _wrong_type(document, kinds, origin):
         return (wrong,)
     match document.get("kind"):
         case "PodList":
             return _decode_list(document, {"Pod": "v1"}, origin, rules)
         case "List":
-            return _decode_list(document, {"Pod": "v1", **_OBJECTS}, origin, rules)
+            return _decode_items(document, origin, rules)
     return _decode_item(document, origin, rules, "")
+
+
+def _foreign(document: dict[str, object], kinds: Mapping[str, str], origin: Origin) -> ManifestProblem | None:
+    """The problem of a document of a kind that only an API server takes."""
+    kind = document.get("kind")
+    if not isinstance(kind, str) or kind in kinds:
+        return None
+    return problem(origin, "kind", foreign_kind(kind, ("Pod", *_OBJECTS, "List")))
 
 
 def _type_name(value: object) -> str:
     names = {dict: "an object", list: "a list", str: "text", bool: "a boolean", int: "a number", float: "a number"}
-    return names.get(type(value), type(value).__name__)
+    return "nothing" if value is None else names.get(type(value), type(value).__name__)
 
 
 def _wrong_type(document: dict[str, object], kinds: Mapping[str, str], origin: Origin) -> ManifestProblem | None:
@@ -167,8 +240,7 @@ def _decode_list(
         return (problem(origin, "items", "expected a list, got nothing"),)
     if not isinstance(items, list):
         return (problem(origin, "items", f"expected a list, got {_type_name(items)}"),)
-    head = {name: item for name, item in document.items() if name != "items"}
-    remarks = _remarks(unknown_fields(core.PodList, head), origin)
+    remarks = _list_remarks(document, origin)
     found: list[core.Pod | ManifestObject] = []
     for i, item in enumerate(items):
         path = f"items[{i}]"
@@ -186,6 +258,31 @@ def _decode_list(
                 found.append(result)
         remarks += about
     return (*found, *remarks[:MAX_REMARKS])
+
+
+def _list_remarks(document: dict[str, object], origin: Origin) -> list[Remark]:
+    head = {name: item for name, item in document.items() if name != "items"}
+    return _remarks(unknown_fields(core.PodList, head), origin)
+
+
+def _decode_items(document: dict[str, object], origin: Origin, rules: ManifestRules) -> Decoded:
+    """The results of all items of a List on a node without an API server, each for itself."""
+    items = document.get("items")
+    if not isinstance(items, list):
+        return (problem(origin, "items", f"expected a list, got {_type_name(items)}"),)
+    found = _Found(origin)
+    found.add(_list_remarks(document, origin))
+    for i, item in enumerate(items):
+        path = f"items[{i}]"
+        if not isinstance(item, dict):
+            found.add((problem(origin, path, f"expected an object, got {_type_name(item)}"),))
+            continue
+        kinds = {"Pod": "v1", **_OBJECTS}
+        if wrong := _foreign(item, kinds, origin) or _wrong_type(item, kinds, origin):
+            found.add((replace(wrong, field_path=f"{path}.{wrong.field_path}"),))
+            continue
+        found.add(_decode_item(item, origin, rules, path + "."))
+    return tuple(found.items)
 
 
 def _decode_item(manifest: dict[str, object], origin: Origin, rules: ManifestRules, prefix: str) -> Decoded:
@@ -217,7 +314,7 @@ def _remarks(unknown: Sequence[UnknownMember], origin: Origin, prefix: str = "",
     ]
 
 
-def _decode_object(manifest: dict[str, object], kind: StorageKind, origin: Origin, prefix: str) -> Decoded:
+def _decode_object(manifest: dict[str, object], kind: ObjectKind, origin: Origin, prefix: str) -> Decoded:
     found = decode_object(manifest, kind, origin.shown)
     if isinstance(found, ManifestObject):
         return (found,)
@@ -253,6 +350,12 @@ def _decode_pod(manifest: dict[str, object], origin: Origin, rules: ManifestRule
         for path, reason in islice(odd, MAX_PROBLEMS)
     )
     return (pod, *remarks)
+
+
+def is_usable(result: Decoded) -> bool:
+    """Whether `decode_manifest` returned pods or objects, or none and no problem (an empty list)."""
+    problems = any(isinstance(item, ManifestProblem) for item in result)
+    return not problems or any(isinstance(item, core.Pod | ManifestObject) for item in result)
 
 
 _REQUESTS = ".resources.requests["

@@ -1,6 +1,7 @@
 """The set of pods of a source that delivers all its manifests as one document: a URL, or a process extension.
 
-Owns: the last set that could be used. A document that cannot be used changes only the problems; an unchanged document changes nothing.
+Owns: the last set that could be used. A document that cannot be used changes only the problems; an unchanged document changes nothing. On a
+node without an API server, it may be several documents: those that can be used are.
 Posts `SourceChanged` with the whole set after each change, and once after the first usable document. Until then it posts only problems:
 the set is not known, so no pod is killed because of it.
 """
@@ -15,7 +16,7 @@ from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged
-from pykubelet.desired.sources.decode import Decoded, ManifestRules, Problems, problem
+from pykubelet.desired.sources.decode import Decoded, ManifestRules, Problems, is_usable, problem
 from pykubelet.desired.sources.reading import FirstSeen, log_new, read_manifest
 from pykubelet.desired.sources.static import Origin
 
@@ -57,15 +58,15 @@ class ListedPods:
         remarks = tuple(item for item in result if isinstance(item, Remark))
         log_new(remarks, self._remarks)
         remarked, self._remarks = remarks != self._remarks, remarks
-        if self._wrong:
+        if not is_usable(result):
             self._failed(self._wrong, remarked)
             return
+        log_new(self._wrong, self._problems)
         pods = self._seen.mark((item for item in result if isinstance(item, Pod)), self._clock.wall())
         objects = tuple(item for item in result if isinstance(item, ManifestObject))
-        changed = (
-            (pods, objects) != (self._pods, self._objects) or bool(self._problems) or remarked or not self.is_known
-        )
-        self._pods, self._objects, self._problems, self.is_known = pods, objects, (), True
+        now = (pods, objects, self._wrong)
+        changed = now != (self._pods, self._objects, self._problems) or remarked or not self.is_known
+        self._pods, self._objects, self._problems, self.is_known = *now, True
         if changed:
             self._post()
 

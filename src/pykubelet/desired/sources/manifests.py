@@ -259,7 +259,7 @@ class Manifests:
             self._known = {self._path: content}
             origins = (self._path,) * len(content.pods)
             return ManifestScan(
-                content.pods, (), unsettled, origins=origins, objects=content.objects, remarks=content.remarks
+                content.pods, content.problems, unsettled, False, origins, frozenset(), content.objects, content.remarks
             )
         return ManifestScan((), content.problems, unsettled, keep=True, remarks=content.remarks)
 

@@ -36,7 +36,8 @@ def log_new(found: Iterable[ManifestProblem | Remark], known: Container[Manifest
     for item in found:
         if item not in known:
             what = "bad manifest" if isinstance(item, ManifestProblem) else "remark about a manifest"
-            log.warning(what, origin=item.origin, field=item.field_path or None, reason=item.reason)
+            about = item.document or None
+            log.warning(what, origin=item.origin, document=about, field=item.field_path or None, reason=item.reason)
 
 
 async def read_manifest(data: bytes, origin: Origin, rules: ManifestRules, flight: SingleFlight) -> Decoded:

@@ -6,8 +6,8 @@ Comments, key order, spacing and restarts do not change it; a new field of the K
 instead. Pods that are too large for a dump have the hash of their manifest.
 
 A static pod must run without an API server, so it may not refer to API objects (feature gate PreventStaticPodAPIReferences). On a node
-that has no API server, manifests take its place for claims, persistent volumes and CSIDrivers. Nothing on a node applies the rules of the
-API server's admission about classes.
+that has no API server, manifests take its place for ConfigMaps, Secrets, claims, persistent volumes and CSIDrivers. Nothing on a node
+applies the rules of the API server's admission about classes.
 Source: the Kubernetes documentation "Pod Overhead" and "Pod Priority and Preemption".
 """
 
@@ -152,6 +152,7 @@ _NO_PRIORITY = (
 _CLASS_ALONE = "the node does not know the priority of a class: the pod counts with 0 here unless spec.priority is set to that of the class"
 _PRIORITY_ALONE = "an API server refuses the mirror pod, unless this is the priority of its default class: set spec.priorityClassName too"
 _OTHER_PRIORITY = "an API server refuses the mirror pod, because this is not the priority of the class"
+_NO_TOKENS = "; a node without an API server issues no tokens: leave spec.serviceAccountName out"
 _BY_MANIFEST = "; only a node without an API server takes them from manifests"
 
 
@@ -162,10 +163,10 @@ def api_reference(pod: Pod, is_standalone: bool = False) -> str:
     """
     spec = pod.spec
     if spec.serviceAccountName:
-        return "serviceaccounts"
-    if _needs_secrets(spec):
+        return "serviceaccounts" + (_NO_TOKENS if is_standalone else "")
+    if not is_standalone and _needs_secrets(spec):
         return "secrets"
-    if _needs_config_maps(spec):
+    if not is_standalone and _needs_config_maps(spec):
         return "configmaps"
     if spec.resourceClaims:
         return "resourceclaims"

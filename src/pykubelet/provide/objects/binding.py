@@ -1,4 +1,6 @@
-"""Binds claims of manifests to persistent volumes of manifests, on a node without an API server. Pure.
+"""Binds claims of manifests to persistent volumes of manifests, and chooses between manifests of one name. Pure.
+
+For a node without an API server.
 
 Rules:
 - A claim gets the volume that it had, the volume that its `volumeName` names, the volume with a `claimRef` to it, or else the
@@ -66,7 +68,7 @@ def bind(objects: tuple[ManifestObject, ...], before: Bindings, node: NodeView, 
     binder = _Binder(chosen, before, node, is_complete)
     answers = binder.answers()
     for key, item in chosen.items():
-        if key.kind in (ContentKind.CSI_DRIVER, ContentKind.RUNTIME_CLASS):
+        if key.kind not in (ContentKind.VOLUME, ContentKind.VOLUME_CLAIM):
             answers[key] = Present(item.value)
     origins = {_text(key): item.origin for key, item in chosen.items()}
     if not is_complete:  # what is missing may come
@@ -93,10 +95,11 @@ def missing(key: ObjectKey) -> Found:
 
 
 def _chosen(objects: tuple[ManifestObject, ...], before: Bindings) -> dict[ObjectKey, ManifestObject]:
-    """The object of each key that counts. `objects` are sorted by key and origin."""
+    """The object of each key that counts. `objects` are sorted by key and origin; of several in one manifest, the first one counts."""
     chosen: dict[ObjectKey, ManifestObject] = {}
     for item in objects:
-        if item.key not in chosen or before.origins.get(_text(item.key)) == item.origin:
+        other = chosen.get(item.key)
+        if other is None or (item.origin != other.origin and before.origins.get(_text(item.key)) == item.origin):
             chosen[item.key] = item
     return chosen
 

@@ -1,8 +1,8 @@
-"""Answers for claims, persistent volumes and CSIDrivers from manifests, on a node without an API server. Owns the cell `Content` there.
+"""Answers for the objects that pods refer to from manifests, on a node without an API server. Owns the cell `Content` there.
 
 Reads `Roster`, which has the objects of all manifests, and `NodeView` for node affinity. Owns the file `<root>/volume_bindings`: which
-claim has which volume. It is written before a binding is published, so that a claim has the same volume after a restart. Without the
-file, claims are bound anew.
+claim has which volume, and which manifest counts of those with one name. It is written before a binding is published, so that a claim has
+the same volume after a restart; other answers do not wait for the disk. Without the file, claims are bound anew.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.flight import Done, SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.base.model.content import BY_MANIFEST, Content, Found, ManifestObject, ObjectKey
+from pykubelet.base.model.content import BY_MANIFEST, Content, Found, ManifestObject, ObjectKey, Unreadable
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import Needs
 from pykubelet.base.model.node import NodeView
@@ -23,8 +23,11 @@ from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.edges.host.fs.checkpoint import Checkpoint
 from pykubelet.edges.host.fs.kept_state import KeptState
 from pykubelet.provide.objects.binding import Bindings, Bound, bind, missing
+from pykubelet.provide.objects.excess import MAX_KEYS, TOO_MANY
 
 log = Log("content")
+#: The answer about objects without a manifest of a pod that refers to more than `MAX_KEYS` of them.
+_EXCESS = Unreadable(TOO_MANY, 0.0)
 FILE_DEADLINE_S = 10.0
 
 
@@ -66,8 +69,12 @@ class StandaloneContent:
                         bound = bind(roster.objects, self._bindings, node, is_complete=roster.sources_ready)
                         _log_new(self._bindings, bound.bindings)
                         self._bindings = bound.bindings
+                    if self._bindings.volumes != self._saved.volumes:
                         await self._save()
-                    self._publish(bound, roster.pods)
+                        self._publish(bound, roster.pods)
+                    else:
+                        self._publish(bound, roster.pods)
+                        await self._save()
                     seen, pods = now, roster.pods
                 elif self._kept.is_failing:
                     await self._save()
@@ -80,9 +87,12 @@ class StandaloneContent:
         if bound.is_complete:
             known = Content(objects=answers, has_manifests=True)
             for entry in pods.values():
-                for key in self._needs(entry.pod, known).objects:
-                    if key.kind in BY_MANIFEST and key not in answers:
-                        answers[key] = missing(key)
+                wanted = self._needs(entry.pod, known).objects
+                unknown = [key for key in wanted if key.kind in BY_MANIFEST and key not in answers]
+                if len(unknown) > MAX_KEYS:
+                    unknown.sort()
+                    answers.update(dict.fromkeys(unknown[MAX_KEYS:], _EXCESS))
+                answers.update((key, missing(key)) for key in unknown[:MAX_KEYS])
         objects = {key: _same(before.objects.get(key), found) for key, found in answers.items()}
         if objects != before.objects or bound.made_from != before.made_from:
             self._content.publish(Content(objects=objects, has_manifests=True, made_from=bound.made_from))

@@ -51,7 +51,7 @@ def secret_data(
     """
     failed = f"couldn't get secret {key.namespace}/{key.name} {word}: "
     found = inputs.content.find(key)
-    if found is None and not inputs.content.available:
+    if found is None and not inputs.content.may_answer(key):
         raise VolumesError(f"cannot get kube client, so the secret {key.namespace}/{key.name} cannot be read", step)
     match found:
         case Present(Secret(type=actual, data=data)):

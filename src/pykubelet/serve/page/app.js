@@ -1,6 +1,6 @@
 // The page: asks the agent every few seconds, and shows when there is no answer.
 import { amount, element, fill, moment, writeTimes, usageCharts, write } from "./charts.js";
-import { PodRow, health, part, reason, remarkItem } from "./pod.js";
+import { PodRow, health, part, placed, reason, remarkItem } from "./pod.js";
 
 const PERIOD_MS = 2000;
 const PATIENCE_MS = 10000;
@@ -88,7 +88,7 @@ function show() {
   write(byId("facts"), [node.ips.join(", "), node.runtime, node.version].filter(Boolean).join(" · "));
   fill(byId("charts"), newest.usage, (usage) => usageCharts(usage, { cpu: node.cpu_cores * 1e9, memory: node.memory, disk: node.disk }, "Disk"));
   fill(byId("problems"), newest.problems, (problems) => problems.map((problem) =>
-    element("p", { class: "bad" }, Object.values(problem).filter(Boolean).join(": "))));
+    element("p", { class: "bad" }, placed(problem))));
   some(byId("remarks"), "remarks", newest.remarks, remarkItem, (button) => element("li", {}, button));
   showPods();
   some(byId("happened"), "events", newest.events, happened, (button) => element("li", {}, button));

@@ -86,7 +86,8 @@ function happened(line) {
 }
 
 // What is odd about a file that is used nevertheless.
-export const remarkItem = (remark) => element("li", {}, "Remark: ", [remark.origin, remark.field_path, remark.reason].filter(Boolean).join(": "));
+export const placed = (item) => [item.document ? `${item.origin} (${item.document})` : item.origin, item.field_path, item.reason].filter(Boolean).join(": ");
+export const remarkItem = (remark) => element("li", {}, "Remark: ", placed(remark));
 
 const remarks = (pod) => (pod.remarks.length ? [element("ul", {}, ...pod.remarks.map(remarkItem))] : []);
 

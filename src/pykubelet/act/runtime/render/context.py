@@ -196,8 +196,8 @@ class ContainerContext(Value):
     `image_uid` and `image_username`: the user of the image. `pod_ips`: primary family first; empty while not
     known. `mounts`: the pod's volumes by name. `subpaths`: by index in volumeMounts, what to bind instead of the volume
     (see `relative_sub_paths`). `termination_log_host_path`, `etc_hosts_host_path`: the files made for this instance,
-    "" for none. `services`: environment of Services, None while they are not known. `api_objects`: None without an API
-    server. `env_files`: the files of `fileKeyRef`s by volume and path. `target_container_id`: of an
+    "" for none. `services`: environment of Services, None while they are not known. `api_objects`: None if nothing
+    can have them. `env_files`: the files of `fileKeyRef`s by volume and path. `target_container_id`: of an
     ephemeral container.
     """
 
@@ -231,8 +231,8 @@ MAX_SERVICE_PORTS = 10_000
 
 
 def environment_objects(pod: Pod, container: AnyContainer, content: Content) -> ApiObjects | None:
-    """The objects that the container's environment refers to; None without an API server. All must have answers."""
-    if not content.available:
+    """The objects that the container's environment refers to; None if nothing can have them. All must have answers."""
+    if not content.available and not content.has_manifests:
         return None
     config_maps: dict[str, ConfigMap | Unavailable] = {}
     secrets: dict[str, Secret | Unavailable] = {}

@@ -72,7 +72,8 @@ class Reader:
         if found is None:
             return []
         parts = (found.data, found.binaryData) if isinstance(found, ConfigMap) else ()
-        return self._chosen(parts, items, bool(optional), "configmap references non-existent config key")
+        what = "" if optional else f"configmap references non-existent config key{self._object_name('ConfigMap', name)}"
+        return self._chosen(parts, items, what)
 
     def secret(self, name: str, items: Sequence[KeyToPath], optional: bool | None) -> list[PayloadSource]:
         """One file for each key of the Secret, with the same rules as `config_map`."""
@@ -80,7 +81,8 @@ class Reader:
         if found is None:
             return []
         parts = (found.data,) if isinstance(found, Secret) else ()
-        return self._chosen(parts, items, bool(optional), "references non-existent secret key")
+        what = "" if optional else f"references non-existent secret key{self._object_name('Secret', name)}"
+        return self._chosen(parts, items, what)
 
     def token(self, source: ServiceAccountTokenProjection) -> list[PayloadFile]:
         """The file with the service account token; no file until the token is there."""
@@ -130,7 +132,7 @@ class Reader:
         """The object, or `Absent` if it is missing and optional. None while there is no answer; the key is then awaited."""
         found = self._content.find(key)
         if found is None:
-            if not self._content.available:
+            if not self._content.may_answer(key):
                 raise VolumesError("kube client is not configured")
             if isinstance(key, ObjectKey) and not key.name:
                 raise VolumesError("resource name may not be empty")
@@ -144,10 +146,13 @@ class Reader:
             raise PendingError(found.message, (found.wait,))
         raise VolumesError(found.message)
 
-    def _chosen(
-        self, parts: tuple[ObjectData, ...], items: Sequence[KeyToPath], optional: bool, complaint: str
-    ) -> list[PayloadSource]:
-        for item in items if not optional else ():
+    def _object_name(self, kind: str, name: str) -> str:
+        """The object's name where the text need not be that of the reference kubelet, which refuses such pods."""
+        return f" of the {kind} {self._pod.metadata.namespace}/{name}" if self._content.has_manifests else ""
+
+    def _chosen(self, parts: tuple[ObjectData, ...], items: Sequence[KeyToPath], complaint: str) -> list[PayloadSource]:
+        """The files of the items, or of all keys. `complaint`: what is wrong if a key is missing; empty if that may be."""
+        for item in items if complaint else ():
             if not any(item.key in data for data in parts):
                 raise VolumesError(f"{complaint}: {item.key}")
         return [ObjectFiles(parts, tuple(items), self._mode, self._user)]
