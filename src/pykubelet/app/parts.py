@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
+from pykubelet.act.pods.tools import MakeNeed
 from pykubelet.base.kit.cells import Cell, CellWriter, LazyCell, LazyCellWriter, make_cell, make_lazy_cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
@@ -41,6 +42,7 @@ from pykubelet.edges.plugins.credential_config import Providers
 from pykubelet.observe.eviction.model import AskForRanking, EvictionPeriods
 from pykubelet.observe.node.runtime import RuntimePeriods
 from pykubelet.observe.pleg.decide import RelistPeriods
+from pykubelet.observe.probes.execute import Prober
 from pykubelet.provide.cgroups.model import CgroupDriver
 
 T = TypeVar("T")
@@ -105,10 +107,17 @@ class Cells:
 
 
 class Points(Value):
-    """How components ask the extensions (`app/extensions`). None: no extension takes part in these decisions."""
+    """How components ask the extensions (`app/extensions`). None: no extension takes part in these decisions.
+
+    `sources`: those of process extensions, for which the roster waits a while. `needs`: further needs of pods, after all others.
+    `prober`: makes what carries out probes from the agent's own.
+    """
 
     admit: AskExtensions | None = None
     rank_for_eviction: AskForRanking | None = None
+    sources: frozenset[str] = frozenset()
+    needs: tuple[MakeNeed, ...] = ()
+    prober: Callable[[Prober], Prober] | None = None
 
 
 class Runtime(Value):

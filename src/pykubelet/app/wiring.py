@@ -218,6 +218,7 @@ def wire_act(
     pod_cgroups: PodCgroups,
     devices: NodeDevicePlugins,
     client: ApiClient | None,
+    points: Points,
 ) -> Loops:
     """act: the volumes write Mounts, the pods write Lifecycles; the cgroups and the garbage collectors read them."""
     settings, paths = m.settings, m.settings.paths
@@ -253,7 +254,7 @@ def wire_act(
         starts=cells.starts.writer,
         recorder=m.recorder,
         hook_records=hook_records,
-        needs=NEEDS,
+        needs=NEEDS + points.needs,
         extended_claims=settings.enabled("DRAExtendedResource"),
         devices=devices,
         reports_secrets_at_once=settings.behavior.reports_secrets_at_once,
@@ -423,13 +424,13 @@ class Agent:
             self._begin([("host-chains", HostChains().run())])
         placement, devices = await wire_placement(m, cells)
         self._begin(placement)
-        self._begin(wire_roster(m, cells, names, points))
+        self._begin(wire_roster(m, cells, names | points.sources, points))
         self._begin([("pleg", self._run_pleg(wire_pleg(m, cells), pod_cgroups))])
         self._begin(wire_observe(m, cells, earlier, points))
         reclaims = collector.answer_reclaims(m.images_reclaim, cells.images_reclaimed.writer)
         self._begin([("image-gc", collector.run_gc_loop()), ("image-reclaim", reclaims)])
         self._begin(wire_claims(m, cells, claims, cluster.client if cluster else None))
-        self._begin(wire_act(m, cells, puller, pod_cgroups, devices, cluster.client if cluster else None))
+        self._begin(wire_act(m, cells, puller, pod_cgroups, devices, cluster.client if cluster else None, points))
 
     async def _run_pleg(self, pleg: Pleg, pod_cgroups: PodCgroups) -> None:
         """Run the PLEG. If the runtime did not answer at the start, ask for its cgroup driver first (`driver.py`)."""

@@ -131,7 +131,8 @@ def wire_observe(m: SharedParts, cells: Cells, earlier: Mapping[PodUID, PodStatu
     flex = FlexLoop(m.settings.config.volumePluginDir, cells.plugins.writer, m.flight, m.clock, period_s)
     limits = ProbeLimits(EXEC_PROBES_PER_CPU * cpus, exec_few=max(1, cpus // 2), answer_s=answer_s)
     prober = ContainerProber(m.cri, m.settings.release, grpc_redials=m.settings.behavior.grpc_probe_redials)
-    probes = ProbesLoop(inputs, ends, prober, m.clock, m.recorder, limits)
+    asked = prober if points.prober is None else points.prober(prober)
+    probes = ProbesLoop(inputs, ends, asked, m.clock, m.recorder, limits)
     return [
         ("probes", probes.run()),
         ("plugins", plugins.run()),

@@ -6,9 +6,14 @@ from collections.abc import Sequence
 
 from pykubelet.act.pods.need_extension import make_extension_need
 from pykubelet.act.pods.tools import MakeNeed
+from pykubelet.app.extensions.guard import Board
 from pykubelet.app.parts import Cells, Loops, SharedParts
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.extension_process import ProcessPhase
+from pykubelet.base.model.extensions import ExtensionState
+from pykubelet.base.model.kube_events import warning
+from pykubelet.base.model.reasons import EVENT_EXTENSION_FAILED
 from pykubelet.desired.sources.decode import manifest_rules
 from pykubelet.desired.sources.extension import ExtensionSource, extension_source
 from pykubelet.edges.plugins.extension_launch import ProcessLauncher
@@ -19,6 +24,8 @@ from pykubelet.observe.probes.extension import ExtensionProber
 from pykubelet.provide.cgroups.names import driver_path, split_root
 from pykubelet.report.observers.loop import ObserverLoop
 
+STARTING = "it has not answered hello yet"
+ENDED = "it has ended, and is started again"
 #: The cgroup of all process extensions, below `cgroupRoot`; each has its own in it.
 GROUP = "extensions"
 
@@ -39,7 +46,7 @@ class WiredProcesses(Value):
         return ExtensionProber(others, {process.name: process for process in self.processes})
 
 
-def wire_processes(m: SharedParts, cells: Cells, programs: Sequence[ExtensionProgram]) -> WiredProcesses:
+def wire_processes(m: SharedParts, cells: Cells, programs: Sequence[ExtensionProgram], board: Board) -> WiredProcesses:
     """edges/plugins: the processes; desired/sources: their sets of pods; act/pods: their needs; report/observers: their notifications."""
     node = cells.node.cell.get().name
     lifecycles, statuses = cells.lifecycles.cell, cells.statuses.cell
@@ -55,9 +62,27 @@ def wire_processes(m: SharedParts, cells: Cells, programs: Sequence[ExtensionPro
         processes.append(process)
         loops += [
             (f"extension-{program.name}", process.run()),
+            (f"extension-state-{program.name}", show_state(process, program.path, board)),
             (f"extension-source-{program.name}", ExtensionSource(process, rules, m.pod_updates, m.clock).run()),
             (f"extension-observer-{program.name}", ObserverLoop(process, lifecycles, statuses, m.clock).run()),
         ]
     sources = frozenset(extension_source(program.name) for program in programs)
     needs = tuple(make_extension_need(process, lifecycles) for process in processes)
     return WiredProcesses(tuple(processes), loops, sources, needs)
+
+
+async def show_state(process: ExtensionProcess, path: str, board: Board) -> None:
+    """Keep the state of a process on the board, and report its failures as Events of the node. Never returns."""
+    shown = ExtensionState(process.name, "", path, (), STARTING)
+    async for state in process.state.changes():
+        points = tuple(sorted(state.offers))
+        off = "" if state.is_running else ENDED if state.phase is ProcessPhase.AWAY else STARTING
+        before, shown = (
+            shown,
+            replace(shown, version=state.version and f"protocol {state.version}", points=points, off=off),
+        )
+        if state.error and (state.error, off) != (before.error, before.off):
+            shown = replace(shown, error=state.error, error_at=board.clock.wall())
+        if shown.error != before.error:
+            board.recorder.post(warning(EVENT_EXTENSION_FAILED, f"Extension {process.name}: {shown.error}"))
+        board.put(shown)

@@ -9,6 +9,7 @@ from pykubelet.app.extensions.load import LoadedExtensions
 from pykubelet.app.extensions.points import Asker
 from pykubelet.app.parts import Cells, Loops, Points, SharedParts
 from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.extensions import ExtensionState, ExtensionWanted, extension_key
 from pykubelet.edges.host.services.limited_call import CallLimits, LimitedCalls
 
@@ -16,7 +17,7 @@ from pykubelet.edges.host.services.limited_call import CallLimits, LimitedCalls
 def wire_extensions(
     m: SharedParts, cells: Cells, loaded: LoadedExtensions, closing: AsyncExitStack
 ) -> tuple[Points, Loops]:
-    """The points of the extensions that are functions, and the loop that has them enabled again. The main thread calls this."""
+    """The points of the extensions, and their loops. The main thread calls this."""
     calls = LimitedCalls(CallLimits())
     closing.callback(calls.close)
     board = Board(cells.extensions.writer, m.recorder, m.clock)
@@ -26,8 +27,15 @@ def wire_extensions(
         off = m.quarantine.reason(extension_key(extension.name), item.content)
         state = ExtensionState(extension.name, extension.version, item.file, item.points, off)
         guards.append((item, Guard(state, calls, board)))
-    loop = enable_wanted(m.extensions_wanted, [guard for _, guard in guards])
-    return Asker(guards).points(), [("extensions", loop)]
+    loops: Loops = [("extensions", enable_wanted(m.extensions_wanted, [guard for _, guard in guards]))]
+    points = Asker(guards).points()
+    if loaded.programs:
+        from pykubelet.app.extensions.processes import wire_processes  # not for extensions that are functions
+
+        wired = wire_processes(m, cells, loaded.programs, board)
+        points = replace(points, sources=wired.sources, needs=wired.needs, prober=wired.prober)
+        loops += wired.loops
+    return points, loops
 
 
 async def enable_wanted(wanted: Mailbox[ExtensionWanted], guards: list[Guard]) -> None:

@@ -77,7 +77,7 @@ class ObserverLoop:
             if (status := statuses.get(uid)) is not None and uid in self._refs:
                 self._process.notify({"status": {"pod": self._pod(uid), "status": Raw(encode(status))}})
                 await made.done()
-        for uid in missing_keys(self._refs, lives):
+        for uid in missing_keys(missing_keys(self._refs, lives), statuses):
             del self._refs[uid]
 
     def _pod(self, uid: PodUID) -> Mapping[str, Any]:
