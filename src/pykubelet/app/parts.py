@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, TypeVar
 
 from pykubelet.act.pods.tools import MakeNeed
@@ -11,7 +11,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.heartbeat import Heartbeat
 from pykubelet.base.kit.mailbox import Mailbox, Post
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.credentials import Credentials
@@ -44,6 +44,7 @@ from pykubelet.observe.node.runtime import RuntimePeriods
 from pykubelet.observe.pleg.decide import RelistPeriods
 from pykubelet.observe.probes.execute import Prober
 from pykubelet.provide.cgroups.model import CgroupDriver
+from pykubelet.provide.placement.cpu_policy import ChooseCpus
 
 T = TypeVar("T")
 
@@ -111,6 +112,7 @@ class Points(Value):
 
     `sources`: those of process extensions, for which the roster waits a while. `needs`: further needs of pods, after all others.
     `prober`: makes what carries out probes from the agent's own.
+    `place`: by the name of the CPU manager's policy.
     """
 
     admit: AskExtensions | None = None
@@ -118,6 +120,7 @@ class Points(Value):
     sources: frozenset[str] = frozenset()
     needs: tuple[MakeNeed, ...] = ()
     prober: Callable[[Prober], Prober] | None = None
+    place: Mapping[str, ChooseCpus] = field(default_factory=dict)
 
 
 class Runtime(Value):

@@ -422,7 +422,7 @@ class Agent:
         self._begin(sources)
         if m.settings.config.makeIPTablesUtilChains:
             self._begin([("host-chains", HostChains().run())])
-        placement, devices = await wire_placement(m, cells)
+        placement, devices = await wire_placement(m, cells, points)
         self._begin(placement)
         self._begin(wire_roster(m, cells, names | points.sources, points))
         self._begin([("pleg", self._run_pleg(wire_pleg(m, cells), pod_cgroups))])
@@ -501,9 +501,10 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
         )
     extensions = None
     if flags.extension:
-        from pykubelet.app.extensions.load import load_extensions  # most nodes have none
+        from pykubelet.app.extensions.load import check_policy, load_extensions  # most nodes have none
 
         extensions = load_extensions(flags.extension)
+        check_policy(settings.config, extensions)
     cluster = None
     if not settings.standalone:
         from pykubelet.app.wiring_cluster import join_cluster  # a standalone node does not need it

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykubelet.app.parts import Cells, Loops, SharedParts
+from pykubelet.app.parts import Cells, Loops, Points, SharedParts
 from pykubelet.app.prepare import AgentStartError
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
@@ -45,14 +45,14 @@ if TYPE_CHECKING:  # a node that stands alone does not need it
 log = Log("app")
 
 
-async def wire_placement(m: SharedParts, cells: Cells) -> tuple[Loops, NodeDevicePlugins]:
+async def wire_placement(m: SharedParts, cells: Cells, points: Points) -> tuple[Loops, NodeDevicePlugins]:
     """provide/placement: writes Placements, applies cpusets, and serves device plugins. Raises AgentStartError."""
     has_data = m.settings.behavior.state_files_have_data
     files = StateFiles(m.settings.root_dir, SingleFlight("placement", workers=1), has_data=has_data)
     flight, directory = SingleFlight("device-plugins", workers=4), m.settings.paths.device_plugins
     inputs_of_devices = DeviceInputs(cells.plugins.cell, cells.observed.cell)
     plugins = NodeDevicePlugins(DeviceFiles(directory, flight), inputs_of_devices, flight, m.clock)
-    managers = await _managers(m, files, plugins)
+    managers = await _managers(m, files, plugins, points)
     show_initial(managers)
     inputs = PlacementInputs(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell)
     outputs = (cells.placements.writer, cells.placement_diagnostics.writer)
@@ -68,7 +68,7 @@ async def wire_placement(m: SharedParts, cells: Cells) -> tuple[Loops, NodeDevic
     return loops, plugins
 
 
-async def _managers(m: SharedParts, files: StateFiles, plugins: NodeDevicePlugins) -> Managers:
+async def _managers(m: SharedParts, files: StateFiles, plugins: NodeDevicePlugins, points: Points) -> Managers:
     machine: MachineTopology | None = None
     try:
         machine = read_topology()
@@ -86,10 +86,12 @@ async def _managers(m: SharedParts, files: StateFiles, plugins: NodeDevicePlugin
         raise AgentStartError(f"the directory of device plugins cannot be prepared: {error}") from error
     texts = StateTexts(files.cpu_path, files.memory_path, cpu, memory)
     reserved = m.settings.eviction_reserved(m.machine.capacity())
-    managers = start_managers(m.settings, machine or MachineTopology((), ()), reserved, texts, devices)
+    choose = points.place.get(m.settings.config.cpuManagerPolicy)
+    topology = machine or MachineTopology((), ())
+    managers = start_managers(m.settings, topology, reserved, texts, devices, choose)
     if isinstance(managers, ManagerStartError) and FIRST_FORMAT in managers.text:
         texts = replace(texts, containers=await _containers(m))
-        managers = start_managers(m.settings, machine or MachineTopology((), ()), reserved, texts, devices)
+        managers = start_managers(m.settings, topology, reserved, texts, devices, choose)
     if isinstance(managers, ManagerStartError):
         raise AgentStartError(managers.text)
     return replace(managers, machine=machine)

@@ -99,7 +99,7 @@ def combine(file: File | None, drop_ins: tuple[File, ...], given: FlagInput, hos
     documents, remarks = _read(file, drop_ins)
     config = build(_merged(file, [document for _, document in documents], given))
     gates = FeatureGates(config.featureGates, given.release)
-    problems = validate(config, gates) + validate_flags(given.flags)
+    problems = validate(config, gates, extensions=bool(given.flags.extension)) + validate_flags(given.flags)
     if host is not None:
         problems += validate_host(config, host, given.flags)
     sources = _sources(documents, given)

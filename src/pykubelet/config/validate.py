@@ -40,8 +40,9 @@ NEVER_NEGATIVE = (
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def validate(config: KubeletConfiguration, gates: FeatureGates) -> list[ConfigProblem]:
-    """All violations of `config`, in the order of the reference's validator."""
+def validate(config: KubeletConfiguration, gates: FeatureGates, *, extensions: bool = False) -> list[ConfigProblem]:
+    """All violations of `config`, in the order of the reference's validator. `extensions`: there are some, so that the name of a policy
+    may be that of an extension, which whatever loads them checks."""
     unknown = setting_problems(gates.given, gates.release)
     if unknown:
         return [ConfigProblem("featureGates", text) for text in unknown]
@@ -52,7 +53,7 @@ def validate(config: KubeletConfiguration, gates: FeatureGates) -> list[ConfigPr
     problems += _taints(config)
     problems += _prefixed(_shutdown(config, gates))
     problems += _prefixed(_backoff(config, gates))
-    problems += _prefixed(check_node_resources(config, gates))
+    problems += _prefixed(check_node_resources(config, gates, extensions=extensions))
     problems += _prefixed(check_server(config, gates))
     if config.showHiddenMetricsForVersion not in ("", gates.release.previous):
         field = "showHiddenMetricsForVersion"

@@ -45,9 +45,11 @@ _IMAGE_NAME = re.compile(f"(?:{_HOST}/)?{_COMPONENT}(?:/{_COMPONENT})*")
 _MAX_IMAGE_NAME = 255
 
 
-def check_node_resources(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[ConfigProblem]:
-    """The problems of the fields for resource managers, swap, reservations, image pulls and eviction."""
-    yield from _policies(config)
+def check_node_resources(
+    config: KubeletConfiguration, gates: FeatureGates, *, extensions: bool = False
+) -> Iterator[ConfigProblem]:
+    """The problems of the fields for resource managers, swap, reservations, image pulls and eviction. `extensions`: as in `validate`."""
+    yield from _policies(config, extensions=extensions)
     yield from _swap_and_qos(config, gates)
     yield from _enforcement(config)
     yield from _pull_verification(config, gates)
@@ -99,7 +101,7 @@ def one_of(field: str, value: str, options: tuple[str, ...], flag: str = "") -> 
         yield ConfigProblem(field, f'option "{value}" specified for {named}. Valid options are {quoted_or(options)}')
 
 
-def _policies(config: KubeletConfiguration) -> Iterator[ConfigProblem]:
+def _policies(config: KubeletConfiguration, *, extensions: bool) -> Iterator[ConfigProblem]:
     if config.topologyManagerPolicy not in TOPOLOGY_POLICIES:
         listed = " ".join(f'"{policy}"' for policy in TOPOLOGY_POLICIES)
         text = f'(--topology-manager-policy) "{config.topologyManagerPolicy}" must be one of: [{listed}]'
@@ -107,7 +109,8 @@ def _policies(config: KubeletConfiguration) -> Iterator[ConfigProblem]:
     if config.topologyManagerScope not in TOPOLOGY_SCOPES:
         text = f'(--topology-manager-scope) "{config.topologyManagerScope}" must be one of: "container", or "pod"'
         yield ConfigProblem("topologyManagerScope", f"topologyManagerScope {text}")
-    yield from one_of("cpuManagerPolicy", config.cpuManagerPolicy, CPU_POLICIES, "cpu-manager-policy")
+    if not extensions:  # else `app/extensions` knows whether one of them is the policy
+        yield from one_of("cpuManagerPolicy", config.cpuManagerPolicy, CPU_POLICIES, "cpu-manager-policy")
     yield from one_of("memoryManagerPolicy", config.memoryManagerPolicy, MEMORY_POLICIES, "memory-manager-policy")
     yield from one_of("cgroupDriver", config.cgroupDriver, CGROUP_DRIVERS, "cgroup-driver")
     modes = ("none", "hairpin-veth", "promiscuous-bridge")

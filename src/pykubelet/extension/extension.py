@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from pykubelet.extension.values import Admission, EvictionCandidate, Node, Pod
+from pykubelet.extension.values import Admission, CpuMachine, CpuRequest, EvictionCandidate, Node, Pod
 
 #: The version of this interface (docs/extensions/VERSIONING.md).
 VERSION = "1.0"
@@ -40,5 +40,12 @@ class Extension:
 
         `candidates` come in the built-in order. Critical pods are spared wherever they stand. One pod is evicted, and then the node is
         measured again. None: the built-in order.
+        """
+        raise NotImplementedError
+
+    def place(self, request: CpuRequest, machine: CpuMachine) -> frozenset[int] | None:
+        """The CPUs that a container gets to itself: `request.cpus` of `machine.free`. None: those that the policy `static` would choose.
+
+        Asked only if `cpuManagerPolicy` has the extension's name. In everything else this policy is like `static`.
         """
         raise NotImplementedError

@@ -122,3 +122,46 @@ class EvictionCandidate:
 
     pod: Pod
     usage: Usage | None = None
+
+
+# CPUs
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCpu:
+    """A logical CPU. CPUs with the same `core` are threads of one core; `l3_cache`: those with the same one share their last-level cache.
+
+    `core`: the lowest CPU id of the core.
+    """
+
+    id: int
+    core: int
+    socket: int
+    numa_node: int
+    l3_cache: int
+
+
+@dataclass(frozen=True, slots=True)
+class CpuMachine:
+    """The CPUs of the machine. `free`: those that the container may get. `reserved`: for the system; no container gets them."""
+
+    cpus: tuple[MachineCpu, ...]
+    free: frozenset[int]
+    reserved: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class CpuRequest:
+    """The exclusive CPUs that a container is to get. `cpus`: how many.
+
+    `numa_nodes`: those that the Topology Manager has chosen; None without such a choice. As many of the CPUs as these nodes have free must
+    be of them. `reusable`: free CPUs of init containers of the pod that have completed; until the pod ends no other pod gets them.
+    `whole_cores`: the option full-pcpus-only; all threads of each core, or none.
+    """
+
+    pod: Pod
+    container: Container
+    cpus: int
+    numa_nodes: frozenset[int] | None = None
+    reusable: frozenset[int] = frozenset()
+    whole_cores: bool = False

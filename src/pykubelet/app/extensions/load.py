@@ -26,12 +26,16 @@ from pykubelet.base.api.documents import load_document
 from pykubelet.base.kit.text import nearest
 from pykubelet.base.kit.values import Value
 from pykubelet.config.errors import ConfigError
+from pykubelet.config.kubelet import KubeletConfiguration
+from pykubelet.config.validate_node import CPU_POLICIES, quoted_or
 from pykubelet.edges.plugins.extension_process import ExtensionProgram
 from pykubelet.extension import VERSION, Extension
 
 GROUP = "pykubelet.extensions"
 FLAG = "--extension"
 MAX_BYTES = 1 << 20
+#: The point of an extension that is a policy of the CPU manager.
+PLACE = "place"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
 _BASE = frozenset(vars(Extension))
@@ -77,6 +81,16 @@ def load_extensions(given: Iterable[str]) -> LoadedExtensions:
         else:
             extensions.append(found)
     return LoadedExtensions(tuple(extensions), tuple(programs))
+
+
+def check_policy(config: KubeletConfiguration, loaded: LoadedExtensions) -> None:
+    """Raise a ConfigError unless the CPU manager's policy is a built-in one, or one of the extensions."""
+    name = config.cpuManagerPolicy
+    own = tuple(item.extension.name for item in loaded.extensions if PLACE in item.points)
+    if name not in (*CPU_POLICIES, *own):
+        options = quoted_or((*CPU_POLICIES, *own))
+        text = f'option "{name}" specified for cpuManagerPolicy (--cpu-manager-policy). Valid options are {options}'
+        raise ConfigError(f"{text}: no extension of {FLAG} is named {name} and defines `{PLACE}`")
 
 
 class _Refused(Exception):
@@ -207,6 +221,8 @@ def _made(
     if not isinstance(kind.version, str) or len(kind.version) > 64:
         raise _Refused("`version` must be a text of at most 64 characters")
     points = _points_of(kind)
+    if PLACE in points and name in CPU_POLICIES:
+        raise _Refused(f"`name` must be another one: {name} is a built-in policy of the CPU manager")
     value = _settings_of(kind, settings, settings_file)
     try:
         extension = kind(value)

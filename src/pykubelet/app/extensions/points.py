@@ -11,17 +11,20 @@ from functools import partial
 from typing import Any
 
 from pykubelet.app.extensions.guard import Guard, WrongAnswer
-from pykubelet.app.extensions.load import LoadedExtension
-from pykubelet.app.extensions.views import PodViews, node_view, usage_view
+from pykubelet.app.extensions.load import PLACE, LoadedExtension
+from pykubelet.app.extensions.views import PodViews, cpu_views, demand_views, node_view, usage_view
 from pykubelet.app.parts import Points
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.roster import Rejection
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.desired.roster.load import CountedPods
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionHold
-from pykubelet.extension import EvictionCandidate, Extension, Hold, Reject
+from pykubelet.extension import EvictionCandidate, Extension, Hold, MachineCpu, Reject
 from pykubelet.observe.eviction.model import Candidate
+from pykubelet.provide.placement.cpu_policy import CpuDemand, StaticPolicy
+from pykubelet.provide.placement.cpu_topology import CpuTopology, mask_of
 
 MAX_TEXT = 1024
 MAX_HOLD_S = 3600.0
@@ -44,6 +47,7 @@ class Asker:
             for point in {point for item, _ in loaded for point in item.points}
         }
         self._views = PodViews()
+        self._cpus: tuple[MachineCpu, ...] | None = None
 
     def points(self) -> Points:
         """The points at which at least one extension takes part."""
@@ -51,6 +55,7 @@ class Asker:
         return Points(
             admit=self._admit if "admit" in have else None,
             rank_for_eviction=self._rank_for_eviction if "rank_for_eviction" in have else None,
+            place={asked.guard.name: partial(self._place, asked) for asked in have.get(PLACE, ())},
         )
 
     def _first(self, point: str, args: tuple[Any, ...], take: Callable[[str, Any], Any]) -> Any:
@@ -73,6 +78,13 @@ class Asker:
         views = tuple(EvictionCandidate(self._views.of(c.pod), usage_view(c.use)) for c in candidates)
         order: Sequence[int] | None = self._first("rank_for_eviction", (views, signal), partial(take_order, views))
         return None if order is None else [candidates[index] for index in order]
+
+    def _place(self, asked: AskedExtension, policy: StaticPolicy, demand: CpuDemand) -> frozenset[int] | None:
+        if self._cpus is None:
+            self._cpus = cpu_views(policy.topology)
+        views = demand_views(self._views.of(demand.pod), self._cpus, policy, demand)
+        function: Callable[..., object] = asked.extension.place
+        return asked.guard.ask(PLACE, function, views, partial(take_cpus, policy.topology, demand))
 
 
 def take_admission(name: str, answer: object) -> Rejection | AdmissionHold:
@@ -102,6 +114,24 @@ def take_order(views: Sequence[object], name: str, answer: object) -> Sequence[i
     if len(order) != len(views):
         raise WrongAnswer("the answer must have each candidate exactly once")
     return order
+
+
+def take_cpus(topology: CpuTopology, demand: CpuDemand, answer: object) -> frozenset[int]:
+    """The CPUs of the answer. Raises WrongAnswer unless they are what the container is to get."""
+    if type(answer) not in (frozenset, set) or not all(type(cpu) is int for cpu in answer):  # type: ignore[attr-defined]
+        raise WrongAnswer("the answer must be a frozenset of CPU ids")
+    cpus: frozenset[int] = frozenset(answer)  # type: ignore[call-overload]
+    if len(cpus) != demand.count:
+        raise WrongAnswer(f"the answer must have {demand.count} CPUs: it has {len(cpus)}")
+    if not cpus <= demand.free:
+        raise WrongAnswer(f"these CPUs are not free: {format_cpuset(cpus - demand.free)}")
+    least = min(demand.count, len(demand.near))
+    if len(cpus & demand.near) < least:
+        nodes = format_cpuset(demand.nodes or frozenset())
+        raise WrongAnswer(f"{least} of the CPUs must be on the NUMA nodes of the request ({nodes})")
+    if demand.whole_cores and topology.siblings(mask_of(cpus)) != mask_of(cpus):
+        raise WrongAnswer("with full-pcpus-only, the answer must have all threads of each core")
+    return cpus
 
 
 def _text(field: str, value: object) -> str:

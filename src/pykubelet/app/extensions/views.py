@@ -17,7 +17,9 @@ from pykubelet.base.model.sizing import pod_requests, qos_class
 from pykubelet.base.model.usage import PodUse, bytes_on_disk
 from pykubelet.desired.roster.load import CountedPods
 from pykubelet.desired.roster.model import AdmissionFacts
-from pykubelet.extension import Container, Node, Pod, Usage
+from pykubelet.extension import Container, CpuMachine, CpuRequest, MachineCpu, Node, Pod, Usage
+from pykubelet.provide.placement.cpu_policy import CpuDemand, StaticPolicy
+from pykubelet.provide.placement.cpu_topology import CpuTopology
 
 #: The pods whose views are kept.
 MAX_KEPT = 1024
@@ -92,6 +94,24 @@ def usage_view(use: PodUse | None) -> Usage | None:
         processes=group.processes if group is not None else None,
         disk=bytes_on_disk(use),
         stalls=MappingProxyType({name: found.some.avg10 for name, found in group.pressure.items()} if group else {}),
+    )
+
+
+def cpu_views(topology: CpuTopology) -> tuple[MachineCpu, ...]:
+    """The views of the CPUs of the machine."""
+    return tuple(
+        MachineCpu(cpu.id, cpu.core, cpu.socket, cpu.numa_node, cpu.uncore_cache) for cpu in topology.cpus.values()
+    )
+
+
+def demand_views(
+    pod: Pod, cpus: tuple[MachineCpu, ...], policy: StaticPolicy, demand: CpuDemand
+) -> tuple[CpuRequest, CpuMachine]:
+    """The views of what a container is to get of CPUs, and of what there is. `pod`, `cpus`: their views."""
+    container = next(container for container in pod.containers if container.name == demand.container)
+    return (
+        CpuRequest(pod, container, demand.count, demand.nodes, demand.reusable, demand.whole_cores),
+        CpuMachine(cpus, demand.free, policy.reserved),
     )
 
 

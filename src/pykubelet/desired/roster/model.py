@@ -83,7 +83,7 @@ def admission_rules(
         resize_pods=settings.enabled("InPlacePodLevelResourcesVerticalScaling"),
         resize_init_containers=settings.enabled("InPlacePodVerticalScalingInitContainers"),
         resize_volumes=settings.enabled("InPlacePodVerticalScalingMemoryBackedVolumes"),
-        static_cpus=config.cpuManagerPolicy == "static",
+        static_cpus=config.cpuManagerPolicy != "none",
         static_memory=config.memoryManagerPolicy == "Static",
         places_guaranteed=settings.has_placement_policy,
         places_pods=settings.enabled("PodLevelResourceManagers")

@@ -17,6 +17,7 @@ from pykubelet.base.model.machine import ResourceHints, TopologyHint
 from pykubelet.base.model.placement import NO_CPUS
 from pykubelet.provide.placement.cpu_pick import NotEnough, pick_cpus
 from pykubelet.provide.placement.cpu_policy import (
+    CpuDemand,
     StaticPolicy,
     exclusive_count,
     exclusive_counts,
@@ -245,7 +246,7 @@ class CpuManager(Value):
         if not count or pod.metadata.uid in self.state.pools:
             return Allocation(self)
         full_cores = self.policy.options.full_pcpus_only
-        cpus = self._allocated(pod.metadata.uid, container.name, count, hint.nodes)
+        cpus = self._allocated(pod, container.name, count, hint.nodes)
         if isinstance(cpus, AllocationError):
             failure = (_aligned(ALIGNED_FAILURE, "physical_cpu"),) if full_cores else ()
             more = (count_error("cpu", "node"),) if self.policy.pod_level else ()
@@ -308,14 +309,33 @@ class CpuManager(Value):
         return picked if isinstance(picked, AllocationError) else picked | kept
 
     def _allocated(
-        self, uid: str, name: str, count: int, nodes: frozenset[int] | None
+        self, pod: Pod, name: str, count: int, nodes: frozenset[int] | None
     ) -> frozenset[int] | AllocationError:
         """The container's CPUs: those it has, or newly chosen ones. Whole cores are checked even for those it has."""
         problem = self._smt_problem(count)
         if problem is not None:
             return problem
+        uid = pod.metadata.uid
         own = self.state.own(uid, name)
-        return own or self._picked(self.available | self.state.reusable_by(uid), count, nodes)
+        if own:
+            return own
+        reusable = self.state.reusable_by(uid)
+        free = self.available | reusable
+        if self.policy.choose is not None and len(free) >= count:
+            near = cpus_in(self._near(mask_of(free), nodes))
+            whole_cores = self.policy.options.full_pcpus_only
+            demand = CpuDemand(pod, name, count, free, reusable & free, nodes, near, whole_cores)
+            chosen = self.policy.choose(self.policy, demand)
+            if chosen is not None:
+                return chosen
+        return self._picked(free, count, nodes)
+
+    def _near(self, free: int, nodes: frozenset[int] | None) -> int:
+        """The free CPUs that come first: those of the NUMA nodes, or of their sockets with align-by-socket; none without nodes."""
+        top = self.policy.topology
+        if nodes is None:
+            return 0
+        return free & (top.in_sockets_of(nodes) if self.policy.options.align_by_socket else top.in_nodes(nodes))
 
     def _picked(
         self, among: frozenset[int], count: int, nodes: frozenset[int] | None
@@ -324,7 +344,7 @@ class CpuManager(Value):
         top, options = self.policy.topology, self.policy.options
         free, near = mask_of(among), 0
         if nodes is not None:
-            inside = free & (top.in_sockets_of(nodes) if options.align_by_socket else top.in_nodes(nodes))
+            inside = self._near(free, nodes)
             least_nodes = len(nodes) if options.keep_all_nodes else 0
             picked = pick_cpus(top, inside, min(count, inside.bit_count()), options, least_nodes)
             near = 0 if isinstance(picked, NotEnough) else picked

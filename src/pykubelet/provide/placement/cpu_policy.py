@@ -7,7 +7,7 @@ Source: the Kubernetes documentation "Control CPU Management Policies on the Nod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pykubelet.base.api.core import Container, Pod, ResourceRequirements
 from pykubelet.base.api.quantity import milli_value, value
@@ -26,14 +26,36 @@ NONE = "none"
 STATIC = "static"
 
 
+class CpuDemand(Value):
+    """The exclusive CPUs that a container is to get. `free`: the CPUs that it may have, `reusable` among them: those of init containers of
+    its pod that have completed. `nodes`: the NUMA nodes of the Topology Manager, None for any; `near`: the free CPUs there, which must be
+    used up before any other. `whole_cores`: as full-pcpus-only demands.
+    """
+
+    pod: Pod
+    container: str
+    count: int
+    free: frozenset[int]
+    reusable: frozenset[int]
+    nodes: frozenset[int] | None
+    near: frozenset[int]
+    whole_cores: bool
+
+
+#: Asks the extension of a policy which CPUs a container gets; None: those that `static` would choose.
+ChooseCpus = Callable[["StaticPolicy", CpuDemand], frozenset[int] | None]
+
+
 class StaticPolicy(Value):
     """The policy `static`. `reserved`: CPUs for the system, which no container gets exclusively. `pod_level`: feature gate
-    PodLevelResourceManagers."""
+    PodLevelResourceManagers. `name`: another one if an extension chooses the CPUs of containers, which `choose` asks."""
 
     topology: CpuTopology
     reserved: frozenset[int]
     options: CpuOptions
     pod_level: bool = False
+    name: str = STATIC
+    choose: ChooseCpus | None = None
 
     @property
     def allocatable(self) -> frozenset[int]:
@@ -50,7 +72,7 @@ class CpuConfig(Value):
     """The configuration of the CPU manager.
 
     `reserved_milli`: CPU of systemReserved and kubeReserved in thousandths; None if neither has any. `reserved_cpus`:
-    reservedSystemCPUs. `topology_policy`: that of the topology manager.
+    reservedSystemCPUs. `topology_policy`: that of the topology manager. `choose`: set if the policy is that of an extension.
     """
 
     policy: str = NONE
@@ -58,6 +80,7 @@ class CpuConfig(Value):
     reserved_milli: int | None = None
     reserved_cpus: frozenset[int] = frozenset()
     topology_policy: str = "none"
+    choose: ChooseCpus | None = None
 
 
 def read_policy(
@@ -69,7 +92,7 @@ def read_policy(
             return None
         shown = " ".join(f"{name}:{text}" for name, text in sorted(config.options.items()))
         return ManagerStartError(f"new none policy error: None policy: received unsupported options=map[{shown}]")
-    if config.policy != STATIC:
+    if config.policy != STATIC and config.choose is None:
         return ManagerStartError(f'unknown policy: "{config.policy}"')
     if config.reserved_milli is None:
         return ManagerStartError("[cpumanager] unable to determine reserved CPU resources for static policy")
@@ -106,7 +129,8 @@ def _static_policy(
     if unknown:
         what = f"the reserved physical CPUs from the reserved set: unknown CPU ID: {unknown[0]}"
         return ManagerStartError(f"[cpumanager] unable to build {what}")
-    return StaticPolicy(topology, reserved, options, pod_level=gates.enabled("PodLevelResourceManagers"))
+    pod_level = gates.enabled("PodLevelResourceManagers")
+    return StaticPolicy(topology, reserved, options, pod_level, config.policy, config.choose)
 
 
 # who gets exclusive CPUs

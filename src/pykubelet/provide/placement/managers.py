@@ -24,7 +24,7 @@ from pykubelet.base.model.placement import (
 from pykubelet.base.model.waits import Wait
 from pykubelet.provide.placement import cpu_manager
 from pykubelet.provide.placement.cpu_manager import CpuManager, CpuState, sharers, without_quota
-from pykubelet.provide.placement.cpu_policy import NONE, STATIC, exclusive_counts, pool_size
+from pykubelet.provide.placement.cpu_policy import NONE, exclusive_counts, pool_size
 from pykubelet.provide.placement.cpu_pool import shared_part
 from pykubelet.provide.placement.memory_manager import MemoryManager, MemoryPolicy
 from pykubelet.provide.placement.memory_pool import pool_sizes
@@ -113,7 +113,7 @@ class Managers(Value):
     @property
     def cpu_policy(self) -> str:
         """The name of the CPU manager's policy."""
-        return NONE if self.cpus is None else STATIC
+        return NONE if self.cpus is None else self.cpus.policy.name
 
     @property
     def cpu_state(self) -> CpuState:

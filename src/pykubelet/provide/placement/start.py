@@ -15,7 +15,7 @@ from pykubelet.config.settings import Settings
 from pykubelet.provide.placement import cpu_manager
 from pykubelet.provide.placement.checkpoint import PolicyDiffers, StateFileError
 from pykubelet.provide.placement.cpu_manager import CpuManager, CpuState
-from pykubelet.provide.placement.cpu_policy import NONE, CpuConfig, read_policy
+from pykubelet.provide.placement.cpu_policy import NONE, ChooseCpus, CpuConfig, read_policy
 from pykubelet.provide.placement.cpu_state import ContainerIds, decode, restore_error
 from pykubelet.provide.placement.managers import DeviceProvider, Managers
 from pykubelet.provide.placement.memory_manager import MemoryManager, MemoryPolicy, start_memory_manager
@@ -44,8 +44,11 @@ def start_managers(
     eviction_reserved: Mapping[str, int],
     texts: StateTexts,
     devices: DeviceProvider | None = None,
+    choose: ChooseCpus | None = None,
 ) -> Managers | ManagerStartError:
-    """The managers of the configuration on this machine, with their state. `eviction_reserved`: what hard eviction keeps free, in bytes."""
+    """The managers of the configuration on this machine, with their state. `eviction_reserved`: what hard eviction keeps free, in bytes.
+    `choose`: asks the extension that is the CPU manager's policy.
+    """
     config = settings.config
     topology = read_topology(
         config.topologyManagerPolicy,
@@ -56,7 +59,7 @@ def start_managers(
     )
     if isinstance(topology, ManagerStartError):
         return topology
-    cpus = _cpu_manager(settings, machine, texts)
+    cpus = _cpu_manager(settings, machine, texts, choose)
     if isinstance(cpus, ManagerStartError):
         return cpus
     memory = _memory_manager(settings, machine, eviction_reserved, texts)
@@ -75,9 +78,9 @@ def start_managers(
 
 
 def _cpu_manager(
-    settings: Settings, machine: MachineTopology, texts: StateTexts
+    settings: Settings, machine: MachineTopology, texts: StateTexts, choose: ChooseCpus | None
 ) -> CpuManager | ManagerStartError | None:
-    policy = read_policy(cpu_config(settings), machine, settings.gates)
+    policy = read_policy(cpu_config(settings, choose), machine, settings.gates)
     if isinstance(policy, ManagerStartError):
         return policy
     name = settings.config.cpuManagerPolicy if policy is not None else NONE
@@ -96,7 +99,7 @@ def _cpu_manager(
     return CpuManager(policy, started)
 
 
-def cpu_config(settings: Settings) -> CpuConfig:
+def cpu_config(settings: Settings, choose: ChooseCpus | None = None) -> CpuConfig:
     """The configuration of the CPU manager."""
     config, reserved = settings.config, settings.reserved
     amounts = [listed["cpu"].milli_value() for listed in (reserved.kube, reserved.system) if "cpu" in listed]
@@ -106,6 +109,7 @@ def cpu_config(settings: Settings) -> CpuConfig:
         reserved_milli=sum(amounts) if amounts else None,
         reserved_cpus=reserved.cpus,
         topology_policy=config.topologyManagerPolicy,
+        choose=choose,
     )
 
 
