@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from testbed import containerd, images, places, registry
 from testbed.private_runtime import Testbed
 from testbed.registry import Registry
 
+from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.host.fs.mounts import read_fs_usage
 from pykubelet.edges.host.proc.procfs import read_meminfo
@@ -29,6 +31,17 @@ DISK, LARGE = 96 * MIB, 12 * MIB
 LEFT = 8 * MIB
 NO_DISK_SIGNALS = {"memory.available": str(read_meminfo()["MemTotal"] // 1000)}
 WITHIN_S = 120.0
+#: An extension that has images removed in the reverse order of their names.
+BY_NAME = """
+from pykubelet.extension import Extension
+
+
+class ByName(Extension):
+    name, api = "by-name", "1.0"
+
+    def rank_images_for_removal(self, images):
+        return sorted(images, key=lambda image: image.names, reverse=True)
+"""
 
 
 @dataclass
@@ -55,10 +68,10 @@ class SmallDisk:
     def empty(self) -> None:
         (self.testbed.root / "filler").unlink()
 
-    def push(self, name: str) -> str:
-        """A large image in the registry; its name."""
+    def push(self, name: str, size: int = LARGE) -> str:
+        """An image in the registry, larger than `size` bytes; its name."""
         archive = self.folder / "image.tar"
-        files = {**images.busybox_files(), "/large": images.Entry(os.urandom(LARGE))}
+        files = {**images.busybox_files(), "/large": images.Entry(os.urandom(size))}
         images.build_image(f"localhost/{name}:1", files, images.Config(), archive)
         registry.push(self.registry, archive, f"team/{name}:1")
         return f"{self.registry.address}/team/{name}:1"
@@ -178,3 +191,32 @@ async def test_unused_images_go_before_any_pod_does(small_disk: SmallDisk) -> No
         assert small_disk.free > LEFT + 2 * MIB
         await world.wait_ready("stays")
         assert events(world, "EvictionThresholdMet") and not events(world, "Evicted")
+
+
+async def test_an_extension_orders_the_images_that_are_removed(small_disk: SmallDisk, tmp_path: Path) -> None:
+    client = CriClient(small_disk.testbed.endpoint)
+    for name in ("beech", "ash", "cedar"):
+        await client.pull_image(pb.ImageSpec(image=small_disk.push(name, MIB)), None)
+    await client.close()
+    extension = tmp_path / "by_name.py"
+    extension.write_text(BY_NAME)
+    settings: dict[str, Any] = {
+        "evictionHard": NO_DISK_SIGNALS | {"imagefs.available": str(LEFT + 2 * MIB)},
+        "imageGCHighThresholdPercent": 100,
+        "imageMinimumGCAge": "1s",
+    }
+    agent = Agent(small_disk.testbed, tmp_path / "agent", settings, ("--extension", str(extension)))
+    try:
+        agent.start()
+        small_disk.fill()
+        await agent.wait_for("the removals", lambda: "/team/ash:1" in removed_images(agent))
+        found = re.findall(r"/team/(\w+):1", removed_images(agent))
+        assert found == ["cedar", "beech", "ash"]
+        assert agent.ask_json("explain", "node")["extensions"][0]["error"] == ""
+    finally:
+        await agent.clear()
+
+
+def removed_images(agent: Agent) -> str:
+    """The lines of the agent's log about removed images."""
+    return "\n".join(line for line in agent.log_text().splitlines() if "image removed" in line)

@@ -175,9 +175,11 @@ def earlier_statuses(m: SharedParts) -> dict[PodUID, PodStatus]:
     return {} if forgets_probes(m) else status_memory(m).load()
 
 
-def wire_images(m: SharedParts, cells: Cells, tokens: TokenSource | None) -> tuple[ImagePuller, ImageCollector]:
+def wire_images(
+    m: SharedParts, cells: Cells, tokens: TokenSource | None, points: Points
+) -> tuple[ImagePuller, ImageCollector]:
     """provide/images: the puller pulls images; the collector removes unused ones."""
-    settings = image_settings(m.settings)
+    settings = image_settings(m.settings, points.rank_images_for_removal)
     records = RecordStore(settings.records_dir, m.clock)
     records.load()
     plugins = CredentialProviders(m.providers.configs, run_provider, m.clock, tokens) if m.providers else None
@@ -396,12 +398,13 @@ class Agent:
         forget_outdated(m.settings.root_dir)
         claims = load_claims(m)
         pod_cgroups = make_pod_cgroups(m, self._facts)
-        puller, collector = wire_images(m, cells, cluster.pull_identity(m) if cluster and m.providers else None)
-        self._closing.push_async_callback(puller.stop)
         earlier = earlier_statuses(m)  # read before the status loop overwrites the file
         self._begin(wire_home(m))
         m.quarantine.load()
         points = self._wire_extensions()
+        tokens = cluster.pull_identity(m) if cluster and m.providers else None
+        puller, collector = wire_images(m, cells, tokens, points)
+        self._closing.push_async_callback(puller.stop)
         self._begin(wire_report(m, cells, self._facts, cluster.reviewers if cluster else None, points))
         v2 = m.cgroups.version is CgroupVersion.V2
         for event in advice(read_circumstances(m.settings.config, m.machine, m.settings.root_dir, cgroup_v2=v2)):

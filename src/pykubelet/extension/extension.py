@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from pykubelet.extension.values import Admission, CpuMachine, CpuRequest, EvictionCandidate, Node, Pod
+from pykubelet.extension.values import Admission, CpuMachine, CpuRequest, EvictionCandidate, Image, Node, Pod
 
 #: The version of this interface (docs/extensions/VERSIONING.md).
 VERSION = "1.0"
@@ -47,5 +47,13 @@ class Extension:
         """The CPUs that a container gets to itself: `request.cpus` of `machine.free`. None: those that the policy `static` would choose.
 
         Asked only if `cpuManagerPolicy` has the extension's name. In everything else this policy is like `static`.
+        """
+        raise NotImplementedError
+
+    def rank_images_for_removal(self, images: Sequence[Image]) -> Sequence[Image] | None:
+        """The order in which unused images are removed: the same images, the first to be removed first.
+
+        `images` come in the built-in order: the longest unused first. Images that are in use, pinned, or younger than
+        `imageMinimumGCAge` are never among them. For disk space, only as many are removed as needed. None: the built-in order.
         """
         raise NotImplementedError

@@ -165,3 +165,23 @@ class CpuRequest:
     numa_nodes: frozenset[int] | None = None
     reusable: frozenset[int] = frozenset()
     whole_cores: bool = False
+
+
+# Images
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image that no container uses. `names`: its tags and digests, complete. `size`: bytes.
+
+    `first_seen`: when the agent first saw it. `last_used`: when the agent last saw it in use; 0 if it did not. Both in seconds since
+    1970-01-01 UTC, and counted from the agent's start. `is_over_age`: it is removed because it was unused for longer than
+    `imageMaximumGCAge`.
+    """
+
+    id: str
+    names: tuple[str, ...] = ()
+    size: int = 0
+    first_seen: float = 0.0
+    last_used: float = 0.0
+    is_over_age: bool = False

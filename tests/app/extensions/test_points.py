@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from app.extensions.conftest import Host
 from desired.roster.wants import Desk, facts, make_pod
 from observe.eviction.samples import make_pod as make_user
 from observe.eviction.samples import make_use
 
-from pykubelet.app.extensions.guard import CALLS, FAILURES, MAX_FAILURES, SECONDS, Board, Guard
-from pykubelet.app.extensions.load import LoadedExtension
-from pykubelet.app.extensions.points import Asker
+from pykubelet.app.extensions.guard import CALLS, FAILURES, MAX_FAILURES, SECONDS
 from pykubelet.app.parts import Points
-from pykubelet.base.kit.cells import Cell, make_cell
-from pykubelet.base.kit.clock import ManualClock
-from pykubelet.base.kit.mailbox import Mailbox
-from pykubelet.base.model.extensions import ExtensionState, ExtensionStates
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.kube_events import KubeEvent
-from pykubelet.edges.host.services.limited_call import CallLimits, LimitedCalls
 from pykubelet.extension import Admission, EvictionCandidate, Extension, Hold, Node, Pod, Reject
 from pykubelet.observe.eviction.model import Candidate
 
@@ -52,41 +45,6 @@ class Ranking(Extension):
 
     def rank_for_eviction(self, candidates: Sequence[EvictionCandidate], signal: str) -> Any:
         return self.answer(candidates, signal)
-
-
-class Host:
-    """Extensions as the agent has them."""
-
-    def __init__(self, *extensions: Extension) -> None:
-        self.cell: Cell[ExtensionStates]
-        self.cell, writer = make_cell("extensions", ExtensionStates())
-        self.events: Mailbox[KubeEvent] = Mailbox("events")
-        self.calls = LimitedCalls(CallLimits())
-        board = Board(writer, self.events, ManualClock())
-        loaded = []
-        for extension in extensions:
-            points = tuple(name for name in ("admit", "rank_for_eviction") if name in vars(type(extension)))
-            state = ExtensionState(extension.name, "", "x.py", points)
-            loaded.append((LoadedExtension(extension, "x.py", b"", points), Guard(state, self.calls, board)))
-        self.guards = [guard for _, guard in loaded]
-        self.points: Points = Asker(loaded).points()
-
-    @property
-    def state(self) -> ExtensionState:
-        return self.cell.get().extensions[0]
-
-
-@pytest.fixture
-def hosts() -> Iterator[Callable[..., Host]]:
-    made: list[Host] = []
-
-    def make(*extensions: Extension) -> Host:
-        made.append(Host(*extensions))
-        return made[-1]
-
-    yield make
-    for host in made:
-        host.calls.close()
 
 
 def admitted(host: Host, pod: Any, **circumstances: Any) -> tuple[Desk, Any]:

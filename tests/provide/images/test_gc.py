@@ -22,14 +22,12 @@ from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.mounts import FsUsage
 from pykubelet.provide.images import decide_gc
-from pykubelet.provide.images.decide_gc import RemovalCandidate, Sighting, Sightings, StoredImage
+from pykubelet.provide.images.decide_gc import Sightings
 from pykubelet.provide.images.gc import ImageCollector, ImageGcError
 from pykubelet.provide.images.metrics import COLLECTED
-from pykubelet.provide.images.model import ImageSettings
+from pykubelet.provide.images.model import NEVER, ImageSettings, RemovalCandidate, Sighting, StoredImage
 from pykubelet.provide.images.record_store import RecordStore
 from pykubelet.provide.images.records import ImageAccess, ImageIdentity
-
-NEVER = decide_gc.NEVER
 
 
 class Node:

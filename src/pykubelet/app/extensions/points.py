@@ -12,7 +12,7 @@ from typing import Any
 
 from pykubelet.app.extensions.guard import Guard, WrongAnswer
 from pykubelet.app.extensions.load import PLACE, LoadedExtension
-from pykubelet.app.extensions.views import PodViews, cpu_views, demand_views, node_view, usage_view
+from pykubelet.app.extensions.views import PodViews, cpu_views, demand_views, image_view, node_view, usage_view
 from pykubelet.app.parts import Points
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cpuset import format_cpuset
@@ -23,6 +23,7 @@ from pykubelet.desired.roster.load import CountedPods
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionHold
 from pykubelet.extension import EvictionCandidate, Extension, Hold, MachineCpu, Reject
 from pykubelet.observe.eviction.model import Candidate
+from pykubelet.provide.images.model import RankingFacts, RemovalCandidate
 from pykubelet.provide.placement.cpu_policy import CpuDemand, StaticPolicy
 from pykubelet.provide.placement.cpu_topology import CpuTopology, mask_of
 
@@ -56,6 +57,7 @@ class Asker:
             admit=self._admit if "admit" in have else None,
             rank_for_eviction=self._rank_for_eviction if "rank_for_eviction" in have else None,
             place={asked.guard.name: partial(self._place, asked) for asked in have.get(PLACE, ())},
+            rank_images_for_removal=self._rank_images if "rank_images_for_removal" in have else None,
         )
 
     def _first(self, point: str, args: tuple[Any, ...], take: Callable[[str, Any], Any]) -> Any:
@@ -86,6 +88,14 @@ class Asker:
         function: Callable[..., object] = asked.extension.place
         return asked.guard.ask(PLACE, function, views, partial(take_cpus, policy.topology, demand))
 
+    def _rank_images(
+        self, candidates: Sequence[RemovalCandidate], facts: RankingFacts
+    ) -> Sequence[RemovalCandidate] | None:
+        views = tuple(image_view(candidate, facts) for candidate in candidates)
+        take = partial(take_order, views)
+        order: Sequence[int] | None = self._first("rank_images_for_removal", (views,), take)
+        return None if order is None else [candidates[index] for index in order]
+
 
 def take_admission(name: str, answer: object) -> Rejection | AdmissionHold:
     """The answer of `admit` as the roster takes it. Raises WrongAnswer."""
@@ -108,11 +118,11 @@ def take_admission(name: str, answer: object) -> Rejection | AdmissionHold:
 def take_order(views: Sequence[object], name: str, answer: object) -> Sequence[int]:  # noqa: ARG001 - as all that take
     """The places of the answer's items among the views. Raises WrongAnswer unless each view is in it exactly once."""
     if not isinstance(answer, (list, tuple)) or len(answer) != len(views):
-        raise WrongAnswer(f"the answer must be a list of the same {len(views)} candidates")
+        raise WrongAnswer(f"the answer must be a list of the same {len(views)} items")
     place = {id(view): index for index, view in enumerate(views)}
     order = [index for item in answer if (index := place.pop(id(item), None)) is not None]
     if len(order) != len(views):
-        raise WrongAnswer("the answer must have each candidate exactly once")
+        raise WrongAnswer("the answer must have each item exactly once")
     return order
 
 

@@ -17,7 +17,8 @@ from pykubelet.base.model.sizing import pod_requests, qos_class
 from pykubelet.base.model.usage import PodUse, bytes_on_disk
 from pykubelet.desired.roster.load import CountedPods
 from pykubelet.desired.roster.model import AdmissionFacts
-from pykubelet.extension import Container, CpuMachine, CpuRequest, MachineCpu, Node, Pod, Usage
+from pykubelet.extension import Container, CpuMachine, CpuRequest, Image, MachineCpu, Node, Pod, Usage
+from pykubelet.provide.images.model import NEVER, RankingFacts, RemovalCandidate
 from pykubelet.provide.placement.cpu_policy import CpuDemand, StaticPolicy
 from pykubelet.provide.placement.cpu_topology import CpuTopology
 
@@ -112,6 +113,20 @@ def demand_views(
     return (
         CpuRequest(pod, container, demand.count, demand.nodes, demand.reusable, demand.whole_cores),
         CpuMachine(cpus, demand.free, policy.reserved),
+    )
+
+
+def image_view(candidate: RemovalCandidate, facts: RankingFacts) -> Image:
+    """The view of an image that may be removed."""
+    image, sighting = candidate.image, candidate.sighting
+    since_boot = facts.wall - facts.now  # from the monotonic clock to the wall clock
+    return Image(
+        id=image.id,
+        names=image.names,
+        size=image.size_bytes,
+        first_seen=since_boot + sighting.first_seen,
+        last_used=since_boot + sighting.last_used if sighting.last_used != NEVER else 0.0,
+        is_over_age=image.id in facts.over_age,
     )
 
 

@@ -7,6 +7,7 @@ Rules:
 3. By age: an image unused for longer than `max_age_s` is removed, but not before the agent itself has run that long.
 4. By space: from `high_percent` of the file system on, images are removed down to `low_percent`. The longest unused go
    first, then the longest known. Images used since this collection began, and images known for less than `min_age_s`, stay.
+5. Extensions may have another order.
 
 Times are monotonic seconds, sizes bytes. Source: the Kubernetes documentation "Garbage Collection" (images).
 """
@@ -19,26 +20,14 @@ from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model import reasons
 from pykubelet.base.model.kube_events import KubeEvent, warning
-from pykubelet.provide.images.model import ImageSettings
+from pykubelet.provide.images.model import (
+    ImageSettings,
+    RankingFacts,
+    RemovalCandidate,
+    Sighting,
+    StoredImage,
+)
 from pykubelet.provide.images.names import complete_name
-
-NEVER = float("-inf")
-
-
-class StoredImage(Value):
-    """One image of the runtime; `names` are its tags and digests, complete."""
-
-    id: str
-    names: tuple[str, ...]
-    size_bytes: int
-    pinned: bool
-
-
-class Sighting(Value):
-    """When an image was first seen, and when it was last seen in use (-inf: never)."""
-
-    first_seen: float
-    last_used: float = NEVER
 
 
 class Sightings(Value):
@@ -46,13 +35,6 @@ class Sightings(Value):
 
     images: Mapping[str, Sighting] = field(default_factory=dict)
     begun: bool = False
-
-
-class RemovalCandidate(Value):
-    """An image that may be removed, and its sighting."""
-
-    image: StoredImage
-    sighting: Sighting
 
 
 def find_used(
@@ -90,10 +72,25 @@ def split_by_age(
     candidates: Sequence[RemovalCandidate], settings: ImageSettings, now: float, began: float
 ) -> tuple[tuple[RemovalCandidate, ...], tuple[RemovalCandidate, ...]]:
     """The candidates that are too old to keep, and the rest. `began`: when the collector started."""
-    if settings.max_age_s <= 0 or now - began <= settings.max_age_s:
-        return (), tuple(candidates)
-    old = tuple(c for c in candidates if now - c.sighting.last_used > settings.max_age_s)
-    return old, tuple(c for c in candidates if c not in old)
+    old, rest = list[RemovalCandidate](), list[RemovalCandidate]()
+    for candidate in candidates:
+        (old if is_over_age(candidate, settings, now, began) else rest).append(candidate)
+    return tuple(old), tuple(rest)
+
+
+def is_over_age(candidate: RemovalCandidate, settings: ImageSettings, now: float, began: float) -> bool:
+    """Whether an image is too old to keep."""
+    limit_s = settings.max_age_s
+    return 0 < limit_s < now - began and now - candidate.sighting.last_used > limit_s
+
+
+def in_order(
+    candidates: Sequence[RemovalCandidate], settings: ImageSettings, facts: RankingFacts
+) -> Sequence[RemovalCandidate]:
+    """The candidates in the order in which they are removed. They come in the built-in order."""
+    ask = settings.ask_for_order
+    answer = ask(candidates, facts) if ask is not None and candidates else None
+    return candidates if answer is None else answer
 
 
 def used_percent(capacity: int, available: int) -> int:

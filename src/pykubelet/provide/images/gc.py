@@ -8,7 +8,7 @@ are gone, because it lists the images.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -29,9 +29,9 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.mounts import FsUsage, read_fs_usage
 from pykubelet.provide.images import decide_gc
 from pykubelet.provide.images.decide import joined_errors
-from pykubelet.provide.images.decide_gc import RemovalCandidate, Sightings, StoredImage
+from pykubelet.provide.images.decide_gc import Sightings
 from pykubelet.provide.images.metrics import COLLECTED
-from pykubelet.provide.images.model import ImageSettings
+from pykubelet.provide.images.model import ImageSettings, RankingFacts, RemovalCandidate, StoredImage
 from pykubelet.provide.images.record_store import RecordStore
 from pykubelet.provide.images.records import ImageIdentity
 
@@ -158,7 +158,7 @@ class ImageCollector:
             removed: set[str] = set()
             try:
                 old, rest = decide_gc.split_by_age(candidates, self._settings, inventory.at, self._began)
-                freed, errors = await self._remove(old, "age", removed)
+                freed, errors = await self._remove(self._in_order(old, inventory), "age", removed)
                 if errors:
                     raise ImageGcError(decide_gc.age_deletion_failed(self._settings.max_age_s, joined_errors(errors)))
                 return freed + await self._free_space(rest, inventory, removed)
@@ -176,7 +176,7 @@ class ImageCollector:
                 self._sightings, inventory.images, inventory.used, inventory.protected
             )
             removed: set[str] = set()
-            eligible = [c for c in candidates if decide_gc.may_free(c, inventory.at, self._settings.min_age_s)]
+            eligible = self._eligible(candidates, inventory)
             try:
                 freed, errors = await self._remove(eligible, "space", removed)
             finally:
@@ -216,7 +216,7 @@ class ImageCollector:
         if wanted <= 0:
             return 0
         log.info("the image file system is over its high threshold", bytes_to_free=wanted)
-        eligible = [c for c in candidates if decide_gc.may_free(c, inventory.at, self._settings.min_age_s)]
+        eligible = self._eligible(candidates, inventory)
         freed, errors = await self._remove(eligible, "space", removed, wanted)
         if errors:
             raise ImageGcError(decide_gc.deletion_failed(wanted, freed, joined_errors(errors)))
@@ -226,8 +226,21 @@ class ImageCollector:
             raise ImageGcError(message)
         return freed
 
+    def _eligible(self, candidates: Sequence[RemovalCandidate], inventory: _Inventory) -> Sequence[RemovalCandidate]:
+        """The candidates that may be removed for disk space, in the order of removal."""
+        eligible = [c for c in candidates if decide_gc.may_free(c, inventory.at, self._settings.min_age_s)]
+        return self._in_order(eligible, inventory)
+
+    def _in_order(self, candidates: Sequence[RemovalCandidate], inventory: _Inventory) -> Sequence[RemovalCandidate]:
+        at, settings = inventory.at, self._settings
+        if settings.ask_for_order is None:
+            return candidates
+        old, _ = decide_gc.split_by_age(candidates, settings, at, self._began)
+        facts = RankingFacts(at, inventory.wall, frozenset(candidate.image.id for candidate in old))
+        return decide_gc.in_order(candidates, settings, facts)
+
     async def _remove(
-        self, candidates: Iterable[RemovalCandidate], why: str, removed: set[str], enough: int | None = None
+        self, candidates: Sequence[RemovalCandidate], why: str, removed: set[str], enough: int | None = None
     ) -> tuple[int, list[str]]:
         """Remove candidates in order until `enough` bytes are freed; return the bytes freed and the errors."""
         freed = 0

@@ -6,7 +6,7 @@ named `at` or `since` are wall seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from pykubelet.base.kit.values import Value, field
@@ -131,13 +131,56 @@ def pull_waits(pulls: Iterable[ActivePull]) -> dict[PodUID, tuple[Wait, ...]]:
     return waits
 
 
+# Garbage collection
+
+NEVER = float("-inf")
+
+
+class StoredImage(Value):
+    """One image of the runtime; `names` are its tags and digests, complete."""
+
+    id: str
+    names: tuple[str, ...]
+    size_bytes: int
+    pinned: bool
+
+
+class Sighting(Value):
+    """When an image was first seen, and when it was last seen in use (-inf: never). Monotonic seconds."""
+
+    first_seen: float
+    last_used: float = NEVER
+
+
+class RemovalCandidate(Value):
+    """An image that may be removed, and its sighting."""
+
+    image: StoredImage
+    sighting: Sighting
+
+
+class RankingFacts(Value):
+    """What extensions learn of the candidates beside themselves. `now`, `wall`: monotonic and wall seconds of the collection.
+
+    `over_age`: the IDs of those that are removed because of their age.
+    """
+
+    now: float
+    wall: float
+    over_age: frozenset[str] = frozenset()
+
+
+#: Asks the extensions for another order of removal; None: they leave the order as it is.
+AskForRemovalOrder = Callable[[Sequence[RemovalCandidate], RankingFacts], Sequence[RemovalCandidate] | None]
+
+
 class ImageSettings(Value):
     """The values of the configuration that this package needs.
 
     `qps` 0: no limit. `max_parallel` None: no limit; `serialize` overrides it. Durations in seconds, `max_age_s` 0: off;
     thresholds in percent. `allowlist`: preloadedImagesVerificationAllowlist. `ensure_secret_pulled`: the gate
     KubeletEnsureSecretPulledImages. `protected`: image names never collected, beside pinned ones and the sandbox image.
-    `records_dir`: where pull records are kept.
+    `records_dir`: where pull records are kept. `ask_for_order`: None: no extension ranks images for removal.
     """
 
     records_dir: str
@@ -156,9 +199,10 @@ class ImageSettings(Value):
     low_percent: int = 80
     gc_period_s: float = 300.0
     protected: frozenset[str] = frozenset()
+    ask_for_order: AskForRemovalOrder | None = None
 
 
-def image_settings(settings: Settings) -> ImageSettings:
+def image_settings(settings: Settings, ask_for_order: AskForRemovalOrder | None = None) -> ImageSettings:
     """The settings of this package from the configuration."""
     config = settings.config
     return ImageSettings(
@@ -174,6 +218,7 @@ def image_settings(settings: Settings) -> ImageSettings:
         max_age_s=settings.image_maximum_gc_age_s,
         high_percent=config.imageGCHighThresholdPercent,
         low_percent=config.imageGCLowThresholdPercent,
+        ask_for_order=ask_for_order,
     )
 
 
