@@ -1,6 +1,7 @@
 """Generates the reference pages of the documentation site from the code, and lays out the site's folder for MkDocs.
 
-Pages: flags, fields of KubeletConfiguration, HTTP endpoints, metrics, Events. Everything else on the site is `docs/`,
+Pages: flags, fields of KubeletConfiguration, HTTP endpoints, metrics, Events, the interface of extensions. Everything else on the
+site is `docs/`,
 README, ARCHITECTURE, SCOPE, CONTRIBUTING, SECURITY and CHANGELOG as they are.
 
 Usage: ``python tools/gen_docs.py FOLDER`` (``make docs`` then builds the site from it)
@@ -8,7 +9,9 @@ Usage: ``python tools/gen_docs.py FOLDER`` (``make docs`` then builds the site f
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import inspect
 import json
 import pkgutil
 import re
@@ -18,6 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pykubelet
+from pykubelet.app.extensions.load import POINTS
 from pykubelet.app.flags_table import ALL, Flag
 from pykubelet.base.kit.metrics import PROBES, REGISTRY, MetricFamily
 from pykubelet.base.model import reasons
@@ -27,6 +31,7 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.config.schema import Field, ListOf, MapOf, Node, Object, Scalar, config_shape
+from pykubelet.extension import VERSION, Extension, values
 from pykubelet.serve.endpoints.table import ENDPOINTS
 from pykubelet.serve.metrics.kubelet import MetricsInputs, kubelet_families
 
@@ -139,12 +144,29 @@ def events_page() -> str:
     )
 
 
+def extensions_page() -> str:
+    """The points and values of extensions, with their signatures and docstrings."""
+    parts = [f"# The interface of extensions, version {VERSION}\n\n{GENERATED}{inspect.getdoc(values)}\n\n## Points\n"]
+    for name in POINTS:
+        method = getattr(Extension, name)
+        parts.append(
+            f"### {name}\n\n```python\ndef {name}{inspect.signature(method)}\n```\n\n{inspect.getdoc(method)}\n"
+        )
+    parts.append("## Values\n")
+    for name, kind in sorted(vars(values).items()):
+        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+            rows = [(f"`{field.name}`", f"`{field.type}`") for field in dataclasses.fields(kind)]
+            parts.append(f"### {name}\n\n{inspect.getdoc(kind)}\n\n{table(('Field', 'Type'), rows)}")
+    return "\n".join(parts)
+
+
 REFERENCE = {
     "flags": flags_page,
     "fields": fields_page,
     "endpoints": endpoints_page,
     "metrics": metrics_page,
     "events": events_page,
+    "extensions": extensions_page,
 }
 
 

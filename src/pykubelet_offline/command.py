@@ -6,5 +6,8 @@ from pykubelet.base.kit.commands import Command
 
 REPLAY = Command("replay", "FILE", "run a recording of `explain --recording` again", "pykubelet_offline.replay")
 SIMULATE = Command(
-    "simulate", "placement ...", "try on which CPUs and NUMA nodes pods would run", "pykubelet_offline.simulate"
+    "simulate",
+    "placement|admission|eviction ...",
+    "try what a node would decide on pods, also with extensions",
+    "pykubelet_offline.simulate",
 )

@@ -1,7 +1,7 @@
-"""`pykubelet simulate placement`: on which CPUs and NUMA nodes the pods of a file would run on a machine, or why one would be rejected.
+"""`pykubelet simulate`: decisions of the agent without an agent. `admission` and `eviction` are in `simulate_decisions.py`.
 
-No agent is asked and nothing on the machine is touched. Exit codes: 0 all pods were admitted, 1 an input cannot be used, 2 wrong
-command line, 3 some pod was rejected.
+`placement`: on which CPUs and NUMA nodes the pods of a file would run on a machine, or why one would be rejected. Nothing on the machine
+is touched. Exit codes: 0 all pods were admitted, 1 an input cannot be used, 2 wrong command line, 3 some pod was rejected.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pykubelet.base.kit.text import escape_controls
 from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.placement import Placements
 from pykubelet.serve.explain.placement import placement_document, pod_placement_document
+from pykubelet_offline.simulate_decisions import add_parsers
 from pykubelet_offline.simulate_input import InputError, read_machine, read_pods, read_settings, start_simulation
 from pykubelet_offline.simulation import SimulatedPod
 
@@ -27,12 +28,17 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     options = build_parser().parse_args(argv)
     try:
-        settings = read_settings(options.config)
-        simulation = start_simulation(read_machine(options.machine), settings)
-        pods = read_pods(options.pods) if options.pods else []
+        return int(options.run(options))
     except InputError as error:
         print(f"Error: {escape_controls(str(error))}", file=sys.stderr)
         return 1
+
+
+def place(options: argparse.Namespace) -> int:
+    """Admit the pods one after the other on a machine. Raises InputError."""
+    settings = read_settings(options.config)
+    simulation = start_simulation(read_machine(options.machine), settings)
+    pods = read_pods(options.pods) if options.pods else []
     for remark in settings.remarks:
         print(f"Warning: {escape_controls(remark.line)}", file=sys.stderr)
     outcomes = [simulation.admit(pod) for pod in pods]
@@ -69,6 +75,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="a KubeletConfiguration; without it, cpuManagerPolicy is static and CPU 0 is reserved",
     )
     placement.add_argument("-o", "--output", choices=("text", "json"), default="text", help="the form of the answer")
+    placement.set_defaults(run=place)
+    add_parsers(commands)
     return parser
 
 

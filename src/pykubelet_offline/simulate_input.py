@@ -73,7 +73,7 @@ class DescribedMachine(Value):
 
 def read_machine(path: str) -> DescribedMachine:
     """The machine that a file describes. Raises InputError."""
-    shape = _decode(path, _Shape, _document(path))
+    shape = _decode(path, _Shape, read_document(path))
     machine = _read_shape(path, shape)
     problem = _devices_problem(shape.devices, machine)
     if problem:
@@ -186,7 +186,7 @@ def _build(shape: _Shape, memory: int) -> MachineTopology:
 
 def read_pods(path: str) -> list[Pod]:
     """The pods of a file: a list, a `List` object, or one pod. Each gets a UID of its own. Raises InputError."""
-    document = _document(path)
+    document = read_document(path)
     if isinstance(document, dict) and isinstance(document.get("items"), list):
         listed, prefix = document["items"], "items"
     else:
@@ -270,7 +270,8 @@ def _decode(path: str, kind: type[_Shape], document: Any) -> _Shape:
         raise InputError(f"{path}: {error}") from None
 
 
-def _document(path: str) -> Any:
+def read_document(path: str) -> Any:
+    """The only document of a file. Raises InputError."""
     try:
         return load_document(_read(path))
     except DocumentError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -47,6 +48,7 @@ def main() -> int:
         if name == "run":
             command.add_argument("--manifests", type=Path, default=CHECKOUT / "examples")
             command.add_argument("--runtime", choices=runtimes.OFFERED, help="default: containerd, or what there is")
+            command.add_argument("--flags", type=shlex.split, default=(), help="more flags of the agent")
         if name == "run-cluster":
             command.add_argument("--examples", type=Path, default=CHECKOUT / "examples" / "cluster")
         if name == STORAGE:
@@ -80,7 +82,8 @@ def _do(options: argparse.Namespace) -> int:
         case "run":
             _need_root()
             bin_dir = runtimes.prepare(options.runtime, options.folder)
-            return node.run(environment.ensure(CHECKOUT), options.folder, options.manifests, bin_dir)
+            program = environment.ensure(CHECKOUT)
+            return node.run(program, options.folder, options.manifests, bin_dir, options.flags)
         case "run-cluster":
             _need_root()
             packages.ensure(packages.NODE, packages.CLUSTER)

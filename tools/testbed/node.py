@@ -103,10 +103,11 @@ def owning(folder: Path) -> Iterator[bool]:
             yield True
 
 
-def run(program: Path, folder: Path, manifests: Path, bin_dir: str = "") -> int:
+def run(program: Path, folder: Path, manifests: Path, bin_dir: str = "", flags: Sequence[str] = ()) -> int:
     """Bring the runtime of `bin_dir` (containerd.up) and the agent `program` up and show the pods until Ctrl-C; returns the exit code.
 
     Ctrl-C ends the agent, no container. An agent that runs already is shown, and ended only if no other `run` shows it.
+    `flags`: further ones of the agent.
     """
     folder, manifests = folder.resolve(), manifests.resolve()
     with owning(folder) as ours:
@@ -115,7 +116,7 @@ def run(program: Path, folder: Path, manifests: Path, bin_dir: str = "") -> int:
         try:
             if ours and agent_pid(folder) is None:
                 testbed = containerd.up(folder, (images.BUSYBOX,), bin_dir)
-                start_agent(testbed, program, manifests)
+                start_agent(testbed, program, manifests, flags=flags)
             return watch(folder, program, ours, [f"manifests {manifests}   log {folder / 'agent.log'}"])
         except KeyboardInterrupt:
             return 0
@@ -124,7 +125,9 @@ def run(program: Path, folder: Path, manifests: Path, bin_dir: str = "") -> int:
                 stop_agent(folder)
 
 
-def start_agent(testbed: Testbed, program: Path, manifests: Path, joined: Joined | None = None) -> None:
+def start_agent(
+    testbed: Testbed, program: Path, manifests: Path, joined: Joined | None = None, flags: Sequence[str] = ()
+) -> None:
     """Write its configuration and start it, below the testbed's folder."""
     folder = Path(testbed.folder)
     host.make_cgroup(pods_cgroup(testbed))
@@ -136,7 +139,7 @@ def start_agent(testbed: Testbed, program: Path, manifests: Path, joined: Joined
     config.write_text(json.dumps(settings, indent=2) + "\n")
     root = folder / "kubelet"
     argv = [str(program), "--config", str(config), "--root-dir", str(root), "--cert-dir", str(root / "pki")]
-    argv += ["--hostname-override", NODE_NAME, "-v", "2"]
+    argv += ["--hostname-override", NODE_NAME, "-v", "2", *flags]
     argv += ["--kubeconfig", str(joined.kubeconfig)] if joined else []
     env = os.environ | {"PATH": testbed.env["PATH"]}
     pid = host.spawn(argv, folder / "agent.log", env)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pykubelet.app.extensions.load import POINTS, load_extensions
-from pykubelet.extension import EvictionCandidate, Image, Node, Pod, Reject, Usage
+from pykubelet.app.extensions.points import CHECKS
+from pykubelet.extension import Container, CpuMachine, CpuRequest, EvictionCandidate, Image, Node, Pod, Reject, Usage
 
 PAGE = Path(__file__).parents[3] / "docs" / "extensions" / "points.md"
 MAX_LINES = 15
@@ -21,6 +22,7 @@ IMAGES = (Image("a", size=1), Image("b", size=2))
 SAMPLES: dict[str, tuple[tuple[Any, ...], Callable[[Any], bool]]] = {
     "admit": ((POD, NODE), lambda answer: answer == Reject("TooExpensive", "power is expensive now")),
     "rank_for_eviction": (((SMALL, LARGE), "memory.available"), lambda answer: list(answer) == [LARGE, SMALL]),
+    "place": ((CpuRequest(POD, Container("main"), 1), CpuMachine((), frozenset({1, 2}))), lambda answer: answer == {2}),
     "rank_images_for_removal": ((IMAGES,), lambda answer: list(answer) == [IMAGES[1], IMAGES[0]]),
 }
 
@@ -32,7 +34,7 @@ def sections() -> dict[str, str]:
 
 
 def test_each_section_is_of_a_point_and_has_an_example() -> None:
-    assert set(SAMPLES) == set(sections()) <= set(POINTS)
+    assert set(SAMPLES) == set(sections()) == set(POINTS) == set(CHECKS)
 
 
 @pytest.mark.parametrize("point", SAMPLES)

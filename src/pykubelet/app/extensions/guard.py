@@ -84,8 +84,8 @@ class Guard:
         CALLS.inc(self.name, point)
         try:
             with WORK.on(self._key):
-                answer = self._calls.call(_asked, function, args, take)
-        except (LimitError, WrongAnswer, _Raised) as error:
+                answer = self._calls.call(asked, function, args, take)
+        except (LimitError, WrongAnswer, ExtensionRaised) as error:
             self._failed(point, str(error))
             return None
         except MemoryError:
@@ -126,18 +126,21 @@ class Guard:
         self._board.put(self._state)
 
 
-class _Raised(Exception):
+class ExtensionRaised(Exception):
     """The extension has raised an exception; the text describes it."""
 
 
-def _asked(function: Callable[..., A], args: tuple[Any, ...], take: Callable[[A], B]) -> B | None:
+def asked(function: Callable[..., A], args: tuple[Any, ...], take: Callable[[A], B]) -> B | None:
+    """The answer of an extension as `take` takes it. Called within the limits. Raises WrongAnswer and ExtensionRaised."""
     try:
         answer = function(*args)
         return None if answer is None else take(answer)
     except (CallInterrupt, MemoryError, WrongAnswer):
         raise
     except BaseException as error:  # noqa: BLE001 - also SystemExit: foreign code ends nothing here
-        raise _Raised(_describe(error)) from None  # within the limits: `str` is a method of the extension's class
+        raise ExtensionRaised(
+            _describe(error)
+        ) from None  # within the limits: `str` is a method of the extension's class
 
 
 def _describe(error: BaseException) -> str:

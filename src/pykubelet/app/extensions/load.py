@@ -70,7 +70,7 @@ def load_extensions(given: Iterable[str]) -> LoadedExtensions:
         source, _, settings_file = text.partition("=")
         try:
             found = _load(source, settings_file)
-        except _Refused as error:
+        except ExtensionRefused as error:
             raise ConfigError(f"{FLAG} {source}: {error}") from error
         name = found.name if isinstance(found, ExtensionProgram) else found.extension.name
         if name in names:
@@ -93,7 +93,7 @@ def check_policy(config: KubeletConfiguration, loaded: LoadedExtensions) -> None
         raise ConfigError(f"{text}: no extension of {FLAG} is named {name} and defines `{PLACE}`")
 
 
-class _Refused(Exception):
+class ExtensionRefused(Exception):
     """An extension cannot be loaded; the text states why, and what to do."""
 
 
@@ -102,15 +102,22 @@ def _load(source: str, settings_file: str) -> LoadedExtension | ExtensionProgram
     if "/" in source or source.endswith(".py"):
         path = os.path.abspath(source)
         if _private_file(path).st_mode & 0o111:
-            return ExtensionProgram(_checked_name(os.path.splitext(os.path.basename(path))[0]), path, settings or {})
-        module = _import_file(path)
-        found = [item for item in vars(module).values() if _is_extension(item) and item.__module__ == module.__name__]
-        if len(found) != 1:
-            raise _Refused(f"it must define one class of pykubelet.extension.Extension: it has {len(found)}")
-        kind = found[0]
-    else:
-        kind, path = _installed(source)
+            name = _checked_name(os.path.splitext(os.path.basename(path))[0])
+            return ExtensionProgram(name, path, settings or {})
+        return load_file(path, settings, settings_file, data)
+    kind, path = _installed(source)
     return _made(kind, path, settings, settings_file, _read(path) + data)
+
+
+def load_file(
+    path: str, settings: Mapping[str, Any] | None = None, settings_file: str = "", data: bytes = b""
+) -> LoadedExtension:
+    """Load the extension of a Python file. `data`: the content of the settings file. Raises ExtensionRefused."""
+    module = _import_file(path)
+    found = [item for item in vars(module).values() if _is_extension(item) and item.__module__ == module.__name__]
+    if len(found) != 1:
+        raise ExtensionRefused(f"it must define one class of pykubelet.extension.Extension: it has {len(found)}")
+    return _made(found[0], path, settings, settings_file, _read(path) + data)
 
 
 def _is_extension(item: object) -> bool:
@@ -121,22 +128,22 @@ def _is_extension(item: object) -> bool:
 
 
 def _private_file(path: str) -> os.stat_result:
-    """The file's status. Raises _Refused if another user can have written to it, or to what leads to it."""
+    """The file's status. Raises ExtensionRefused if another user can have written to it, or to what leads to it."""
     try:
         real = os.path.realpath(path, strict=True)
         found = os.stat(real)
     except OSError as error:
-        raise _Refused(f"{path}: {(error.strerror or str(error)).lower()}") from error
+        raise ExtensionRefused(f"{path}: {(error.strerror or str(error)).lower()}") from error
     if not stat.S_ISREG(found.st_mode):
-        raise _Refused(f"{path} is not a file")
+        raise ExtensionRefused(f"{path} is not a file")
     place = real
     while True:
         status = os.stat(place)
         if status.st_uid not in (0, os.geteuid()):
-            raise _Refused(f"{place} belongs to user {status.st_uid}: it must belong to root")
+            raise ExtensionRefused(f"{place} belongs to user {status.st_uid}: it must belong to root")
         # in a sticky directory, such as /tmp, a user cannot replace what belongs to another one
         if status.st_mode & 0o022 and not (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
-            raise _Refused(f"other users can write to {place}: take that permission away (chmod go-w)")
+            raise ExtensionRefused(f"other users can write to {place}: take that permission away (chmod go-w)")
         if place == "/":
             return found
         place = os.path.dirname(place)
@@ -147,9 +154,9 @@ def _read(path: str) -> bytes:
         with open(path, "rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        raise _Refused(f"{path}: {(error.strerror or str(error)).lower()}") from error
+        raise ExtensionRefused(f"{path}: {(error.strerror or str(error)).lower()}") from error
     if len(data) > MAX_BYTES:
-        raise _Refused(f"{path} has more than {MAX_BYTES} bytes")
+        raise ExtensionRefused(f"{path} has more than {MAX_BYTES} bytes")
     return data
 
 
@@ -159,11 +166,11 @@ def _read_settings(path: str) -> tuple[Mapping[str, Any], bytes]:
     try:
         value = load_document(data)
     except DocumentError as error:
-        raise _Refused(f"{path}: {error}") from error
+        raise ExtensionRefused(f"{path}: {error}") from error
     if value is None:
         return {}, data
     if not isinstance(value, dict):
-        raise _Refused(f"{path}: it must be a mapping of names to settings")
+        raise ExtensionRefused(f"{path}: it must be a mapping of names to settings")
     return value, data
 
 
@@ -174,7 +181,7 @@ def _import_file(path: str) -> ModuleType:
     name = f"pykubelet_extension_file_{re.sub(r'[^A-Za-z0-9]', '_', path)}"
     spec = spec_from_file_location(name, path)
     if spec is None:
-        raise _Refused(f"{path} is neither executable nor a Python module (*.py)")
+        raise ExtensionRefused(f"{path} is neither executable nor a Python module (*.py)")
     return _run_module(spec)
 
 
@@ -186,7 +193,7 @@ def _run_module(spec: ModuleSpec) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[spec.name]
-        raise _Refused(f"it cannot be imported: {type(error).__name__}: {error}") from error
+        raise ExtensionRefused(f"it cannot be imported: {type(error).__name__}: {error}") from error
     return module
 
 
@@ -197,16 +204,16 @@ def _installed(name: str) -> tuple[type[Extension], str]:
     if point is None:
         near = nearest(name, points)
         hint = f" (did you mean {near}?)" if near else ": give a file as ./NAME.py"
-        raise _Refused(f"no installed package has an extension of this name{hint}")
+        raise ExtensionRefused(f"no installed package has an extension of this name{hint}")
     package = PathFinder.find_spec(point.module.partition(".")[0])
     if package is not None and package.origin:
         _private_file(package.origin)  # before any of its code runs
     try:
         kind = point.load()
     except BaseException as error:
-        raise _Refused(f"it cannot be imported: {type(error).__name__}: {error}") from error
+        raise ExtensionRefused(f"it cannot be imported: {type(error).__name__}: {error}") from error
     if not _is_extension(kind):
-        raise _Refused(f"its entry point {point.value} is no class of pykubelet.extension.Extension")
+        raise ExtensionRefused(f"its entry point {point.value} is no class of pykubelet.extension.Extension")
     path = inspect.getfile(kind)
     _private_file(path)
     return kind, path
@@ -219,23 +226,23 @@ def _made(
     name = _checked_name(getattr(kind, "name", ""))
     _check_api(getattr(kind, "api", ""))
     if not isinstance(kind.version, str) or len(kind.version) > 64:
-        raise _Refused("`version` must be a text of at most 64 characters")
+        raise ExtensionRefused("`version` must be a text of at most 64 characters")
     points = _points_of(kind)
     if PLACE in points and name in CPU_POLICIES:
-        raise _Refused(f"`name` must be another one: {name} is a built-in policy of the CPU manager")
+        raise ExtensionRefused(f"`name` must be another one: {name} is a built-in policy of the CPU manager")
     value = _settings_of(kind, settings, settings_file)
     try:
         extension = kind(value)
     except BaseException as error:
-        raise _Refused(f"it cannot be made: {type(error).__name__}: {error}") from error
+        raise ExtensionRefused(f"it cannot be made: {type(error).__name__}: {error}") from error
     if extension.name != name:
-        raise _Refused("its constructor must not change `name`")
+        raise ExtensionRefused("its constructor must not change `name`")
     return LoadedExtension(extension, path, content, points)
 
 
 def _checked_name(name: object) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise _Refused(f"`name` must be lower-case letters, digits and dashes, 63 at most: it is {name!r}")
+        raise ExtensionRefused(f"`name` must be lower-case letters, digits and dashes, 63 at most: it is {name!r}")
     return name
 
 
@@ -243,9 +250,9 @@ def _check_api(api: object) -> None:
     ours = _VERSION.fullmatch(VERSION)
     found = _VERSION.fullmatch(api) if isinstance(api, str) else None
     if ours is None or found is None:
-        raise _Refused(f'`api` must be the version that it is written for, such as api = "{VERSION}"')
+        raise ExtensionRefused(f'`api` must be the version that it is written for, such as api = "{VERSION}"')
     if int(found[1]) != int(ours[1]) or int(found[2]) > int(ours[2]):
-        raise _Refused(f"it is written for version {api} of the interface, and this agent has {VERSION}")
+        raise ExtensionRefused(f"it is written for version {api} of the interface, and this agent has {VERSION}")
 
 
 def _points_of(kind: type[Extension]) -> tuple[str, ...]:
@@ -253,13 +260,13 @@ def _points_of(kind: type[Extension]) -> tuple[str, ...]:
     for name in points:
         method = inspect.getattr_static(kind, name)
         if not inspect.isfunction(method) or inspect.iscoroutinefunction(method) or inspect.isgeneratorfunction(method):
-            raise _Refused(f"`{name}` must be a plain method: what waits or does I/O is a process of its own")
+            raise ExtensionRefused(f"`{name}` must be a plain method: what waits or does I/O is a process of its own")
     for name in vars(kind):
         near = nearest(name, POINTS, cutoff=0.8)
         if not name.startswith("_") and name not in _BASE and near:
-            raise _Refused(f"it has no point `{name}` (did you mean `{near}`?)")
+            raise ExtensionRefused(f"it has no point `{name}` (did you mean `{near}`?)")
     if not points:
-        raise _Refused(f"it defines no point: one of {', '.join(POINTS)}")
+        raise ExtensionRefused(f"it defines no point: one of {', '.join(POINTS)}")
     return points
 
 
@@ -267,16 +274,16 @@ def _settings_of(kind: type[Extension], settings: Mapping[str, Any] | None, path
     wanted = kind.Settings
     if wanted is None:
         if settings:
-            raise _Refused(f"it takes no settings: leave out ={path}")
+            raise ExtensionRefused(f"it takes no settings: leave out ={path}")
         return None
     if not dataclasses.is_dataclass(wanted):
-        raise _Refused("`Settings` must be a dataclass")
+        raise ExtensionRefused("`Settings` must be a dataclass")
     known: Sequence[str] = [found.name for found in dataclasses.fields(wanted)]
     for name in settings or {}:
         if name not in known:
             near = nearest(name, known)
-            raise _Refused(f"{path}: unknown field {name}{f' (did you mean {near}?)' if near else ''}")
+            raise ExtensionRefused(f"{path}: unknown field {name}{f' (did you mean {near}?)' if near else ''}")
     try:
         return msgspec.convert(settings or {}, wanted)
     except msgspec.ValidationError as error:
-        raise _Refused(f"{path or 'its settings'}: {error}") from error
+        raise ExtensionRefused(f"{path or 'its settings'}: {error}") from error

@@ -1,6 +1,7 @@
 """The points as the components of the agent ask them: each translates its arguments, asks the extensions, and takes their answer.
 
-To add a point: a method of `pykubelet.extension.Extension`, a function here, and its field of `Points` (`app/parts.py`).
+To add a point: a method of `pykubelet.extension.Extension`, a function and an entry of `CHECKS` here, and its field of `Points`
+(`app/parts.py`).
 """
 
 from __future__ import annotations
@@ -21,11 +22,10 @@ from pykubelet.base.model.roster import Rejection
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.desired.roster.load import CountedPods
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionHold
-from pykubelet.extension import EvictionCandidate, Extension, Hold, MachineCpu, Reject
+from pykubelet.extension import CpuMachine, CpuRequest, EvictionCandidate, Extension, Hold, MachineCpu, Reject
 from pykubelet.observe.eviction.model import Candidate
 from pykubelet.provide.images.model import RankingFacts, RemovalCandidate
 from pykubelet.provide.placement.cpu_policy import CpuDemand, StaticPolicy
-from pykubelet.provide.placement.cpu_topology import CpuTopology, mask_of
 
 MAX_TEXT = 1024
 MAX_HOLD_S = 3600.0
@@ -86,7 +86,7 @@ class Asker:
             self._cpus = cpu_views(policy.topology)
         views = demand_views(self._views.of(demand.pod), self._cpus, policy, demand)
         function: Callable[..., object] = asked.extension.place
-        return asked.guard.ask(PLACE, function, views, partial(take_cpus, policy.topology, demand))
+        return asked.guard.ask(PLACE, function, views, partial(take_cpus, *views))
 
     def _rank_images(
         self, candidates: Sequence[RemovalCandidate], facts: RankingFacts
@@ -126,22 +126,33 @@ def take_order(views: Sequence[object], name: str, answer: object) -> Sequence[i
     return order
 
 
-def take_cpus(topology: CpuTopology, demand: CpuDemand, answer: object) -> frozenset[int]:
+def take_cpus(request: CpuRequest, machine: CpuMachine, answer: object) -> frozenset[int]:
     """The CPUs of the answer. Raises WrongAnswer unless they are what the container is to get."""
     if type(answer) not in (frozenset, set) or not all(type(cpu) is int for cpu in answer):  # type: ignore[attr-defined]
         raise WrongAnswer("the answer must be a frozenset of CPU ids")
     cpus: frozenset[int] = frozenset(answer)  # type: ignore[call-overload]
-    if len(cpus) != demand.count:
-        raise WrongAnswer(f"the answer must have {demand.count} CPUs: it has {len(cpus)}")
-    if not cpus <= demand.free:
-        raise WrongAnswer(f"these CPUs are not free: {format_cpuset(cpus - demand.free)}")
-    least = min(demand.count, len(demand.near))
-    if len(cpus & demand.near) < least:
-        nodes = format_cpuset(demand.nodes or frozenset())
-        raise WrongAnswer(f"{least} of the CPUs must be on the NUMA nodes of the request ({nodes})")
-    if demand.whole_cores and topology.siblings(mask_of(cpus)) != mask_of(cpus):
+    if len(cpus) != request.cpus:
+        raise WrongAnswer(f"the answer must have {request.cpus} CPUs: it has {len(cpus)}")
+    if not cpus <= machine.free:
+        raise WrongAnswer(f"these CPUs are not free: {format_cpuset(cpus - machine.free)}")
+    nodes = request.numa_nodes or frozenset()
+    near = {cpu.id for cpu in machine.cpus if cpu.numa_node in nodes and cpu.id in machine.free}
+    least = min(request.cpus, len(near))
+    if len(cpus & near) < least:
+        raise WrongAnswer(f"{least} of the CPUs must be on the NUMA nodes of the request ({format_cpuset(nodes)})")
+    cores = {cpu.core for cpu in machine.cpus if cpu.id in cpus}
+    if request.whole_cores and {cpu.id for cpu in machine.cpus if cpu.core in cores} != cpus:
         raise WrongAnswer("with full-pcpus-only, the answer must have all threads of each core")
     return cpus
+
+
+#: What checks the answer of each point: it gets the point's arguments and the answer, and raises WrongAnswer.
+CHECKS: dict[str, Callable[[Sequence[Any], Any], object]] = {
+    "admit": lambda args, answer: take_admission("", answer),  # noqa: ARG005 - as all checks
+    "rank_for_eviction": lambda args, answer: take_order(args[0], "", answer),
+    "rank_images_for_removal": lambda args, answer: take_order(args[0], "", answer),
+    "place": lambda args, answer: take_cpus(args[0], args[1], answer),
+}
 
 
 def _text(field: str, value: object) -> str:

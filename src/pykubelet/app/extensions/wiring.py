@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from pykubelet.app.extensions.guard import Board, Guard
@@ -21,14 +22,8 @@ def wire_extensions(
     calls = LimitedCalls(CallLimits())
     closing.callback(calls.close)
     board = Board(cells.extensions.writer, m.recorder, m.clock)
-    guards = []
-    for item in loaded.extensions:
-        extension = item.extension
-        off = m.quarantine.reason(extension_key(extension.name), item.content)
-        state = ExtensionState(extension.name, extension.version, item.file, item.points, off)
-        guards.append((item, Guard(state, calls, board)))
-    loops: Loops = [("extensions", enable_wanted(m.extensions_wanted, [guard for _, guard in guards]))]
-    points = Asker(guards).points()
+    points, guards = ask_points(loaded, calls, board, m.quarantine.reason)
+    loops: Loops = [("extensions", enable_wanted(m.extensions_wanted, guards))]
     if loaded.programs:
         from pykubelet.app.extensions.processes import wire_processes  # not for extensions that are functions
 
@@ -36,6 +31,19 @@ def wire_extensions(
         points = replace(points, sources=wired.sources, needs=wired.needs, prober=wired.prober)
         loops += wired.loops
     return points, loops
+
+
+def ask_points(
+    loaded: LoadedExtensions, calls: LimitedCalls, board: Board, why_off: Callable[[str, bytes], str]
+) -> tuple[Points, list[Guard]]:
+    """The points of the extensions, and the guard of each. `why_off`: why what has this key and content is off; "" if it is not."""
+    guards = []
+    for item in loaded.extensions:
+        extension = item.extension
+        off = why_off(extension_key(extension.name), item.content)
+        state = ExtensionState(extension.name, extension.version, item.file, item.points, off)
+        guards.append((item, Guard(state, calls, board)))
+    return Asker(guards).points(), [guard for _, guard in guards]
 
 
 async def enable_wanted(wanted: Mailbox[ExtensionWanted], guards: list[Guard]) -> None:
