@@ -31,6 +31,7 @@ JOINS = {
     "app/": "the agent's own directories, settings and packages",
     "act/pods/hooks": "a state file",
     "desired/roster/holders": "a state file",
+    "edges/plugins/extension_memory": "a state file",
     "desired/sources/quarantine": "a state file",
     "edges/host/services/run_record": "the record of this run, named after a checksum of the root directory",
     "desired/roster/size_memory": "state files",

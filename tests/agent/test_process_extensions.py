@@ -63,8 +63,8 @@ async def wait_on(agent: Agent, name: str) -> None:
 
 def pids(agent: Agent, name: str) -> list[int]:
     """The processes of an extension, by its cgroup."""
-    group = Path(f"/sys/fs/cgroup/memory{agent.cgroup}/extensions/{name}/cgroup.procs")
-    unified = Path(f"/sys/fs/cgroup{agent.cgroup}/extensions/{name}/cgroup.procs")
+    group = Path(f"/sys/fs/cgroup/memory{agent.cgroup}/kubelet-extensions/{name}/cgroup.procs")
+    unified = Path(f"/sys/fs/cgroup{agent.cgroup}/kubelet-extensions/{name}/cgroup.procs")
     found = group if group.exists() else unified
     return [int(line) for line in found.read_text().split()] if found.exists() else []
 
@@ -253,8 +253,8 @@ def hostile(folder: Path, what: str) -> Path:
 
 
 def memory_of(agent: Agent) -> int:
-    group = Path(f"/sys/fs/cgroup/memory{agent.cgroup}/extensions/hostile/memory.max_usage_in_bytes")
-    unified = Path(f"/sys/fs/cgroup{agent.cgroup}/extensions/hostile/memory.peak")
+    group = Path(f"/sys/fs/cgroup/memory{agent.cgroup}/kubelet-extensions/hostile/memory.max_usage_in_bytes")
+    unified = Path(f"/sys/fs/cgroup{agent.cgroup}/kubelet-extensions/hostile/memory.peak")
     found = group if group.exists() else unified
     return int(found.read_text()) if found.exists() else 0
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pykubelet.base.kit.clock import Clock
 from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.plugins.extension_memory import KeptOffer
 from pykubelet.edges.plugins.extension_process import ChannelEndedError, ExtensionProcess, ExtensionProgram
 
 Message = dict[str, Any]
@@ -104,6 +105,9 @@ class FakeProgram:
             await self._started.wait()
         return self.runs[number - 1]
 
-    def process(self, clock: Clock, settings: Mapping[str, Any] | None = None) -> ExtensionProcess:
+    def process(
+        self, clock: Clock, settings: Mapping[str, Any] | None = None, earlier: KeptOffer | None = None
+    ) -> ExtensionProcess:
         """The process that starts these doubles, named `ext`."""
-        return ExtensionProcess(ExtensionProgram("ext", "/opt/ext", settings or {}), "node-1", self, clock)
+        program = ExtensionProgram("ext", "/opt/ext", settings or {})
+        return ExtensionProcess(program, "node-1", self, clock, earlier)

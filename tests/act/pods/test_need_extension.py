@@ -19,8 +19,10 @@ from pykubelet.act.pods.tools import PodTools
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.extension_process import Point
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.waits import Owner, Wait
+from pykubelet.edges.plugins.extension_memory import KeptOffer
 from pykubelet.edges.plugins.extension_process import HELLO_S, ExtensionProcess
 
 pytestmark = pytest.mark.virtual_time
@@ -28,8 +30,10 @@ READY = {"ready": True}
 
 
 @asynccontextmanager
-async def extended(folder: Path, program: FakeProgram) -> AsyncIterator[tuple[Node, ExtensionProcess]]:
-    process = program.process(virtual_clock())
+async def extended(
+    folder: Path, program: FakeProgram, earlier: KeptOffer | None = None
+) -> AsyncIterator[tuple[Node, ExtensionProcess]]:
+    process = program.process(virtual_clock(), earlier=earlier)
     nodes: list[Node] = []
 
     def make(tools: PodTools, ref: PodRef, /) -> PodNeed:
@@ -161,6 +165,35 @@ async def test_a_process_that_never_answers_hello_holds_a_pod_up_for_ten_seconds
         assert running.clock.monotonic() - began == pytest.approx(HELLO_S, abs=0.5)
         running.unwant("web")
         await running.wait_gone("web", within_s=5)
+
+
+async def test_a_process_that_an_earlier_agent_knew_is_waited_for(tmp_path: Path) -> None:
+    program = FakeProgram(annotation="example.com/warm")
+    program.broken = "no such file or directory"
+    earlier = KeptOffer(frozenset({Point.NEED}), "example.com/warm")
+    warm = named(WEB, "warm")
+    warm = replace(warm, metadata=replace(warm.metadata, annotations={"example.com/warm": ""}))
+    async with extended(tmp_path, program, earlier) as (running, process):
+        running.want(warm, WEB)
+        await running.wait_running("web", within_s=5)
+        await process.state.wait_for(lambda state: state.run == 3)
+        assert not running.running("warm")
+        await wait_shown(running, "no such file", "warm")
+        program.broken = ""
+        channel = await program.started()
+        channel.answer(await channel.asked("prepare"), READY)
+        await running.wait_running("warm")
+
+
+async def test_a_pod_that_waits_can_be_removed(tmp_path: Path) -> None:
+    program = FakeProgram()
+    async with extended(tmp_path, program) as (running, _):
+        running.want(WEB)
+        channel = await program.started()
+        await channel.asked("prepare")
+        running.unwant("web")
+        await release(channel)
+        await running.wait_gone("web")
 
 
 async def test_a_process_without_the_point_holds_nothing_up(tmp_path: Path) -> None:

@@ -13,10 +13,12 @@ from support.virtual_time import virtual_clock
 
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.extension_process import Point
 from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.base.model.roster import SourceChanged, is_static
 from pykubelet.desired.sources.decode import ManifestRules
 from pykubelet.desired.sources.extension import FIRST_SET_S, ExtensionSource
+from pykubelet.edges.plugins.extension_memory import KeptOffer
 from pykubelet.edges.plugins.extension_process import HELLO_S
 
 pytestmark = pytest.mark.virtual_time
@@ -27,10 +29,10 @@ def pod(name: str, **spec: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def source(program: FakeProgram) -> AsyncIterator[Sink[SourceChanged]]:
+async def source(program: FakeProgram, earlier: KeptOffer | None = None) -> AsyncIterator[Sink[SourceChanged]]:
     """A running source: what it has posted."""
     clock, posts = virtual_clock(), Sink[SourceChanged]()
-    process = program.process(clock)
+    process = program.process(clock, earlier=earlier)
     async with Supervisor("test") as tasks:
         tasks.start_root("process", process.run())
         tasks.start_root("source", ExtensionSource(process, ManifestRules("n"), posts, clock).run())
@@ -120,6 +122,14 @@ async def test_a_process_that_never_answers_is_not_awaited() -> None:
         second.emit({"pods": [pod("a")]})
         await asyncio.sleep(1)
         assert shown(posts.events[-1])[:3] == (["a-n"], [], True)
+
+
+async def test_a_source_that_an_earlier_agent_knew_is_awaited_no_longer() -> None:
+    program = FakeProgram()
+    program.broken = "gone"
+    async with source(program, KeptOffer(frozenset({Point.SOURCE}))) as posts:
+        await asyncio.sleep(1)
+        assert shown(posts.events[-1]) == ([], [": it is away: exec /opt/ext: gone"], False, False)
 
 
 async def test_a_process_that_sends_no_set_is_not_awaited() -> None:

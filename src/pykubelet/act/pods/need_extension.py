@@ -1,7 +1,7 @@
 """The need of a pod that a process extension meets: `prepare` before its containers start, `release` at its end.
 
-Owns: how a pod waits for the process. A process that has offered the point once is waited for while it is away, by the pods that it
-prepares. `docs/extensions/protocol.md` has the protocol.
+Owns: how a pod waits for the process. A process that has offered the point once, to this agent or an earlier one, is waited for while it
+is away, by the pods that it prepares. `docs/extensions/protocol.md` has the protocol.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class ExtensionNeed(PodNeed):
     def _is_met(self, pod: Pod, state: ExtensionProcessState) -> bool:
         """Whether the pod is prepared, or this process does not prepare it."""
         if not state.known:
-            return state.missed
+            return _is_none(state)
         return not _prepares(state, pod) or self._ready_in == state.run
 
     async def _prepare(self, pod: Pod) -> str:
@@ -150,7 +150,7 @@ class ExtensionNeed(PodNeed):
     async def release(self, waits: WaitBook) -> str:
         """Have the process give back what it has prepared, in this run of the agent or an earlier one."""
         state = self._process.state.get()
-        if self._is_released or state.missed or (state.known and not self._may_hold(state)):
+        if self._is_released or _is_none(state) or (state.known and not self._may_hold(state)):
             return ""
         now = self._clock.monotonic()
         if self._release_until is None:
@@ -174,7 +174,7 @@ class ExtensionNeed(PodNeed):
         while (left := until - self._clock.monotonic()) > 0:
             try:
                 async with asyncio.timeout(left):
-                    state = await self._process.state.wait_for(_takes_calls_or_never_will)
+                    state = await self._process.state.wait_for(_is_decided)
                 if not state.is_running or not self._may_hold(state):
                     return
                 await self._process.call("release", {"pod": pod}, min(left, RELEASE_S))
@@ -193,8 +193,13 @@ def _prepares(state: ExtensionProcessState, pod: Pod) -> bool:
     return state.offered(Point.NEED) and is_named
 
 
-def _takes_calls_or_never_will(state: ExtensionProcessState) -> bool:
-    return state.is_running or state.missed
+def _is_none(state: ExtensionProcessState) -> bool:
+    """Whether the agent works without the process: it is not known to prepare pods."""
+    return state.missed and not state.known
+
+
+def _is_decided(state: ExtensionProcessState) -> bool:
+    return state.is_running or _is_none(state)
 
 
 def _show_failure(show: Callable[[Wait], None], wait: Wait, error: str) -> None:

@@ -18,6 +18,7 @@ from pykubelet.desired.sources.decode import manifest_rules
 from pykubelet.desired.sources.extension import ExtensionSource, extension_source
 from pykubelet.edges.plugins.extension_launch import ProcessLauncher
 from pykubelet.edges.plugins.extension_limits import ExtensionLimits
+from pykubelet.edges.plugins.extension_memory import OfferMemory
 from pykubelet.edges.plugins.extension_process import ExtensionProcess, ExtensionProgram
 from pykubelet.observe.probes.execute import Prober
 from pykubelet.observe.probes.extension import ExtensionProber
@@ -27,7 +28,7 @@ from pykubelet.report.observers.loop import ObserverLoop
 STARTING = "it has not answered hello yet"
 ENDED = "it has ended, and is started again"
 #: The cgroup of all process extensions, below `cgroupRoot`; each has its own in it.
-GROUP = "extensions"
+GROUP = "kubelet-extensions"
 
 
 class WiredProcesses(Value):
@@ -52,13 +53,15 @@ def wire_processes(m: SharedParts, cells: Cells, programs: Sequence[ExtensionPro
     lifecycles, statuses = cells.lifecycles.cell, cells.statuses.cell
     rules = manifest_rules(m.settings, node, m.quarantine.problem)
     flight = SingleFlight("extensions", workers=len(programs))
+    memory = OfferMemory(m.settings.root_dir, m.flight)
+    earlier = memory.load()
     processes = []
     loops: Loops = []
     for program in programs:
         group = driver_path((*split_root(m.settings.cgroup_root), GROUP, program.name), m.driver)
         limits = ExtensionLimits(group, m.cgroups)
         launch = ProcessLauncher(program.name, program.path, limits, flight, m.clock)
-        process = ExtensionProcess(program, node, launch, m.clock)
+        process = ExtensionProcess(program, node, launch, m.clock, earlier.get(program.name))
         processes.append(process)
         loops += [
             (f"extension-{program.name}", process.run()),
@@ -66,6 +69,7 @@ def wire_processes(m: SharedParts, cells: Cells, programs: Sequence[ExtensionPro
             (f"extension-source-{program.name}", ExtensionSource(process, rules, m.pod_updates, m.clock).run()),
             (f"extension-observer-{program.name}", ObserverLoop(process, lifecycles, statuses, m.clock).run()),
         ]
+    loops.append(("extension-offers", memory.follow([process.state for process in processes])))
     sources = frozenset(extension_source(program.name) for program in programs)
     needs = tuple(make_extension_need(process, lifecycles) for process in processes)
     return WiredProcesses(tuple(processes), loops, sources, needs)
@@ -77,10 +81,8 @@ async def show_state(process: ExtensionProcess, path: str, board: Board) -> None
     async for state in process.state.changes():
         points = tuple(sorted(state.offers))
         off = "" if state.is_running else ENDED if state.phase is ProcessPhase.AWAY else STARTING
-        before, shown = (
-            shown,
-            replace(shown, version=state.version and f"protocol {state.version}", points=points, off=off),
-        )
+        version = f"protocol {state.version}" if state.version else ""
+        before, shown = shown, replace(shown, version=version, points=points, off=off)
         if state.error and (state.error, off) != (before.error, before.off):
             shown = replace(shown, error=state.error, error_at=board.clock.wall())
         if shown.error != before.error:

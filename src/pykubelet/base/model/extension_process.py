@@ -34,7 +34,7 @@ class ExtensionProcessState(Value):
     """One process extension. `run`: how often it was started. `version`: of the protocol, as it has answered.
 
     `offers`, `annotation`: of the last answer to `hello`; with `annotation`, only pods with it are prepared. `known`: there was such an
-    answer in this run of the agent. `missed`: there was none, and the first one is overdue: the agent works without this process.
+    answer, to this agent or an earlier one. `missed`: this agent got none, and the first is overdue, so that it works without the process.
     `error`: why it is away. `restart_at`: wall seconds.
     """
 

@@ -20,6 +20,7 @@ from pykubelet.base.kit.metrics import Counter
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.extension_process import ExtensionProcessState, PodSet, Point, ProcessPhase
 from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.plugins.extension_memory import KeptOffer
 from pykubelet.edges.plugins.extension_messages import (
     LINE_BYTES,
     CallAnswer,
@@ -107,16 +108,25 @@ class Launch(Protocol):
 
 
 class ExtensionProcess:
-    """The process of one extension. `run` never returns. `node`: the node's name."""
+    """The process of one extension. `run` never returns. `node`: the node's name. `earlier`: what it offered to an earlier agent."""
 
     def __init__(
-        self, program: ExtensionProgram, node: str, launch: Callable[[], Awaitable[ProcessChannel]], clock: Clock
+        self,
+        program: ExtensionProgram,
+        node: str,
+        launch: Callable[[], Awaitable[ProcessChannel]],
+        clock: Clock,
+        earlier: KeptOffer | None = None,
     ) -> None:
         self.name = program.name
+        first = ExtensionProcessState(program.name)
+        if earlier is not None:
+            first = replace(first, offers=earlier.offers, annotation=earlier.annotation, known=True)
         self.state: Cell[ExtensionProcessState]
         self.pods: Cell[PodSet]
-        self.state, self._state = make_cell(f"extension-process-{program.name}", ExtensionProcessState(program.name))
+        self.state, self._state = make_cell(f"extension-process-{program.name}", first)
         self.pods, self._pods = make_cell(f"extension-pods-{program.name}", PodSet())
+        self._has_answered = False
         self._hello = hello_line(node, program.settings)
         self._launch = launch
         self._clock = clock
@@ -216,7 +226,7 @@ class ExtensionProcess:
     def _away(self, why: str) -> None:
         """The process takes no further calls."""
         self._channel = None
-        self._publish(phase=ProcessPhase.AWAY, error=why, missed=not self._state.get().known)
+        self._publish(phase=ProcessPhase.AWAY, error=why, missed=not self._has_answered)
         for future in self._calls.values():
             if not future.done():
                 future.set_exception(ExtensionCallError(why, is_away=True))
@@ -228,7 +238,7 @@ class ExtensionProcess:
             answer = parse_line(await channel.read_line())
         if not isinstance(answer, HelloAnswer):
             raise ProtocolError("another message before its answer to hello")
-        self._channel = channel
+        self._channel, self._has_answered = channel, True
         offers = sorted(answer.offers)
         log.info(
             "an extension is running", extension=self.name, offers=", ".join(offers) or None, version=answer.version
