@@ -25,6 +25,7 @@ from pykubelet_cri_docker.engine.client import Engine
 from pykubelet_cri_docker.engine.transport import EngineError
 from pykubelet_cri_docker.errors import invalid, name_in_use
 from pykubelet_cri_docker.host_work import HostWork
+from pykubelet_cri_docker.images import Images
 from pykubelet_cri_docker.network.from_cri import network_of
 from pykubelet_cri_docker.network.model import CniError, NetworkResult, SandboxNetwork
 from pykubelet_cri_docker.render_container import RESOLV_CONF, RenderFacts, render_sandbox, seccomp_path
@@ -65,6 +66,8 @@ class PodSandboxes:
         self._network = network
         self._host = host
         self._settings = settings
+        self._images = Images(engine, settings.pause_image)
+        self._pull = asyncio.Lock()
         self._making: set[str] = set()
         self._abandoned: set[str] = set()
         self._ending: set[str] = set()
@@ -81,7 +84,7 @@ class PodSandboxes:
         rendered = render_sandbox(config, self._settings.pause_image, await self.facts(seccomp, runtime_handler))
         self._making.add(name)
         try:
-            sandbox_id = await self.create("sandbox", name, rendered)
+            sandbox_id = await self._create(name, rendered)
             try:
                 await self._engine.start(sandbox_id)
                 await self._set_up(sandbox_id, config)
@@ -91,6 +94,19 @@ class PodSandboxes:
             return sandbox_id
         finally:
             self._making.discard(name)
+
+    async def _create(self, name: str, rendered: docker.NewContainer) -> str:
+        """Create a sandbox. Its image is pulled if it is missing: no client of the CRI pulls it."""
+        try:
+            return await self.create("sandbox", name, rendered)
+        except EngineError as error:
+            if not error.is_not_found:
+                raise
+        async with self._pull:
+            if await self._images.status(rendered.image) is None:
+                log.info("pulling the image of sandboxes", image=rendered.image)
+                await self._images.pull(rendered.image, pb.AuthConfig())
+        return await self.create("sandbox", name, rendered)
 
     async def create(self, kind: str, name: str, rendered: docker.NewContainer) -> str:
         """Create a container. `kind`: what it is in the CRI, for the error if the name is in use."""

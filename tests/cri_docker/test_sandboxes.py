@@ -116,6 +116,35 @@ async def test_no_container_is_made_in_a_sandbox_without_its_network(tmp_path: P
         assert (await sandboxes.status("s1")).state == pb.SANDBOX_NOTREADY
 
 
+MISSING = ok(b'{"message":"No such image: pause:latest"}', "404 Not Found")
+PULL = "POST /v1.41/images/create?fromImage=pause%3Alatest"
+
+
+async def test_the_image_of_sandboxes_is_pulled_once_if_it_is_missing(tmp_path: Path) -> None:
+    """A machine that has run no pods yet lacks it, and so does one after `docker image prune -a`."""
+    answers: dict[str, bytes | list[bytes]] = {
+        "/containers/create": [MISSING, MISSING, *[ok(b'{"Id":"s1"}')] * 2],
+        "/s1/json": inspected(on_host()),
+        "/images/pause/json": [MISSING, *[ok(b'{"Id":"sha256:1"}')] * 2],
+    }
+    async with serving(tmp_path, answers) as (made, engine):
+        sandboxes = make_sandboxes(engine, tmp_path)
+        ran = await asyncio.gather(sandboxes.run(on_host(), ""), sandboxes.run(on_host(), ""))
+        assert list(ran) == ["s1", "s1"]
+        assert made.requests.count(PULL) == 1
+
+
+async def test_an_image_of_sandboxes_that_cannot_be_pulled_is_named(tmp_path: Path) -> None:
+    answers: dict[str, bytes | list[bytes]] = {
+        "/containers/create": MISSING,
+        "/images/create": ok(b'{"message":"connection refused"}', "500 Internal Server Error"),
+        "/images/pause/json": MISSING,
+    }
+    async with serving(tmp_path, answers) as (_, engine):
+        with pytest.raises(EngineError, match='failed to pull image "pause": connection refused'):
+            await make_sandboxes(engine, tmp_path).run(on_host(), "")
+
+
 async def test_a_sandbox_that_is_being_stopped_is_not_ready(tmp_path: Path) -> None:
     """Otherwise a client that sees its containers end would start them again in it."""
     answers = {
