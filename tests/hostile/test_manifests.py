@@ -78,12 +78,13 @@ def write(folder: Path, contents: list[bytes]) -> None:
         (folder / f"bad-{number}.yaml").write_bytes(content)
 
 
-async def given(folder: Path, contents: list[bytes]) -> SourceChanged:
+async def given(folder: Path, contents: list[bytes], *, is_standalone: bool = False) -> SourceChanged:
     """What the source makes of files with these contents, beside a good one, which it takes whatever the others hold."""
     await asyncio.to_thread(write, folder, contents)
     posts: Mailbox[SourceChanged] = Mailbox("posts")
     async with Supervisor("test") as tasks:
-        source = FileSource(str(folder), ManifestRules("n"), 60.0, posts, SystemClock(), SingleFlight("test", 1))
+        rules = ManifestRules("n", is_standalone=is_standalone)
+        source = FileSource(str(folder), rules, 60.0, posts, SystemClock(), SingleFlight("test", 1))
         task = tasks.start_root("source", source.run())
         async with asyncio.timeout(60):
             post = await posts.get()
@@ -96,6 +97,53 @@ async def given(folder: Path, contents: list[bytes]) -> SourceChanged:
 def test_no_manifest_costs_much(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "manifests"
     check_cost(name, lambda: given(folder, [MANIFESTS[name]]))
+
+
+def config_map(name: bytes, data: bytes = b"") -> bytes:
+    return b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\ndata: {%s}\n" % (name, data)
+
+
+def listed(items: bytes, count: int) -> bytes:
+    return b'{"apiVersion": "v1", "kind": "List", "items": [' + b",".join([items] * count) + b"]}"
+
+
+#: Without an API server: several documents in a file, and what pods refer to.
+DOCUMENTS: dict[str, bytes] = {
+    "a million empty documents": b"---\n" * 1_000_000,
+    "a million documents with comments": b"---\n#\n" * 1_000_000,
+    "400 KiB of ends of documents": b"...\n" * 100_000,
+    "400 KiB of directives": b"%A b\n" * 80_000 + b"---\n",
+    "small documents that fit into 16 KiB": b"---\na\n" * 2_700,
+    "empty documents that fit into 16 KiB": b"---\n" * 4_000,
+    "5,000 documents with bad syntax": b"---\na: [\n" * 5_000,
+    "5,000 documents with aliases": b"--- [&a [1,2,3,4,5,6,7,8,9], *a, *a, *a, *a]\n" * 5_000,
+    "aliases of six levels in each of 100 documents": b"---\n".join([aliases(6)] * 100),
+    "values in documents": b"---\n".join([b"a: [" + b"1," * 90_000 + b"1]\n"] * 8),
+    "3,000 ConfigMaps": b"---\n".join(config_map(b"m%d" % number) for number in range(3_000)),
+    "a ConfigMap of 1 MiB": config_map(b"a", b"text: " + b"x" * ((1 << 20) - 10)),
+    "a ConfigMap of 2 MiB": config_map(b"a", b"text: " + b"x" * (2 << 20)),
+    "a ConfigMap with 60,000 keys": config_map(b"a", b",".join(b"k%d: v" % number for number in range(60_000))),
+    "a ConfigMap with 60,000 bad keys": config_map(b"a", b",".join(b"'/%d': v" % number for number in range(60_000))),
+    "a Secret with 60,000 values that are no base64": b"apiVersion: v1\nkind: Secret\nmetadata: {name: a}\ndata: {%s}\n"
+    % b",".join(b"k%d: '?'" % number for number in range(60_000)),
+    "a List of 100,000 numbers": listed(b"1", 100_000),
+    "a List of 60,000 other kinds": listed(b'{"kind": "Service"}', 60_000),
+    "a List of 30,000 ConfigMaps": listed(b'{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}', 30_000),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*DOCUMENTS, "aliases of seven levels", "1 MiB of escaped quotes"])
+def test_no_documents_cost_much(tmp_path: Path, name: str) -> None:
+    content = {**MANIFESTS, **DOCUMENTS}[name]
+    check_cost(name, lambda: given(tmp_path / "manifests", [content], is_standalone=True))
+
+
+def test_mutated_documents_cost_no_more(tmp_path: Path) -> None:
+    good = b"---\n".join(
+        (GOOD.replace(b"good", b"other"), config_map(b"a", b"b: c"), DOCUMENTS["5,000 documents with aliases"][:400])
+    )
+    contents = [mutated(seed, good) for seed in range(50)]  # pytest keeps each line of the log
+    check_cost("50 mutated manifests of documents", lambda: given(tmp_path / "manifests", contents, is_standalone=True))
 
 
 def test_many_manifests_hold_nothing_up(tmp_path: Path) -> None:

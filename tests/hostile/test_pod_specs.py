@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hostile.specs.alone import cases as alone_cases
 from hostile.specs.fields import Cls, Kind, fields_of, structs_of
 from hostile.specs.launch import run
 from hostile.specs.limits import exceeded, superlinear
@@ -96,5 +97,16 @@ def test_the_largest_pods_stay_within_the_limits(suite: str, part: int, tmp_path
     for cost in costs:
         print(json.dumps(cost))
     assert {cost["name"] for cost in costs} == set(list(SUITES[suite])[part :: PARTS[suite]])
+    problems = {cost["name"]: exceeded(cost) for cost in costs}
+    assert not {name: problem for name, problem in problems.items() if problem}
+
+
+@needs_root
+@pytest.mark.crash
+def test_what_manifests_define_without_an_api_server_stays_within_the_limits(tmp_path: Path) -> None:
+    costs = list(run(tmp_path / "node", "alone"))
+    for cost in costs:
+        print(json.dumps(cost))
+    assert {cost["name"] for cost in costs} == {f"alone {name}" for name in alone_cases()}
     problems = {cost["name"]: exceeded(cost) for cost in costs}
     assert not {name: problem for name, problem in problems.items() if problem}

@@ -197,7 +197,7 @@ class SpecNode:
             gc.collect()
             self._loop.memory = memory = OwnMemory()
             with memory.traced():
-                self._begin(case, _stored(case.pod))
+                self._begin(case, stored(case.pod))
                 await asyncio.sleep(RUNS_S)
                 self._end(case)
                 await self._wait_gone()
@@ -207,7 +207,7 @@ class SpecNode:
 
     async def lines(self, case: Case) -> Lines:
         """What the agent's loop executes for the pod, from its start until it is gone."""
-        text = _stored(case.pod)
+        text = stored(case.pod)
         with self._objects(case.objects):
             self._loop.reset()
             self._loop.counts = True
@@ -233,7 +233,7 @@ class SpecNode:
         for name in names:
             pod = base_pod()
             pod["metadata"]["name"] = name
-            self._api.create(PODS, _in_parts(_stored(pod)))
+            self._api.create(PODS, _in_parts(stored(pod)))
         lines.append(await self._counted(self._all_running(count)))
         await asyncio.sleep(RUNS_S)
         lines.append(await self._counted(asyncio.sleep(60)))
@@ -260,7 +260,7 @@ class SpecNode:
             await asyncio.sleep(0.1)
 
     async def _once(self, case: Case) -> Cost:
-        text = _stored(case.pod)
+        text = stored(case.pod)
         found = Cost(
             case.name,
             len(text) + sum(len(_raw(item)) for _, item in case.objects),
@@ -276,11 +276,11 @@ class SpecNode:
             self._loop.reset()
             self._begin(case, text)
             await asyncio.sleep(RUNS_S)
-            stored = self._shown(case)
-            status, reported = stored.get("status", {}), _raw(stored) if stored else text
+            shown = self._shown(case)
+            status, reported = shown.get("status", {}), _raw(shown) if shown else text
             found.phase, found.reason = str(status.get("phase")), _reason(status)
             found.disk, found.memory = (now - then for now, then in zip(self._files(), before[0], strict=True))
-            found.charged = self._charged(_uid(stored, case)) if stored else 0
+            found.charged = self._charged(_uid(shown, case)) if shown else 0
             self._end(case)
             found.is_gone = await self._wait_gone()
             found.peak = of_process("VmHWM") - resident
@@ -290,7 +290,7 @@ class SpecNode:
             found.sent = self._api.received - before[1]
         kinds = {path: cls for cls, path in COLLECTIONS.items()}
         found.forms = _forms(reported, Pod) + sum(_forms(_raw(item), kinds[path]) for path, item in case.objects)
-        del stored, status, reported
+        del shown, status, reported
         found.kept = await self._kept(kept)
         found.logged = os.stat(self._log.fileno()).st_size - before[2]
         found.crashes = self._crashes(before[2])
@@ -302,7 +302,7 @@ class SpecNode:
             self._api.create(PODS, _in_parts(text))
             return
         made = self._folder / "made"
-        made.write_bytes(_as_manifest(text))
+        made.write_bytes(as_manifest(text))
         made.rename(self._manifest)
 
     def _end(self, case: Case) -> None:
@@ -351,7 +351,7 @@ class SpecNode:
     async def _run_small(self) -> None:
         pod = base_pod()
         pod["metadata"]["name"] = "small"
-        self._api.create(PODS, _in_parts(_stored(pod)))
+        self._api.create(PODS, _in_parts(stored(pod)))
         await asyncio.sleep(20)
         self._api.delete(f"{PODS}/small", {"gracePeriodSeconds": 1})
         assert await self._wait_gone()
@@ -420,7 +420,7 @@ class SpecNode:
             return [line[:400] for line in log if re.search(r"crash|Traceback|unexpected", line)]
 
 
-def _stored(pod: Json) -> bytes:
+def stored(pod: Json) -> bytes:
     """The pod as an API server with its defaults sends it."""
     return msgspec.json.encode(stored_pod(pod))
 
@@ -437,7 +437,7 @@ def _in_parts(text: bytes) -> Json:
     return {"metadata": about, "spec": {**spec, "nodeName": "node"}}
 
 
-def _as_manifest(text: bytes) -> bytes:
+def as_manifest(text: bytes) -> bytes:
     """The pod as a manifest: a static pod refers to no service account."""
     parts = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     spec = msgspec.json.decode(parts["spec"], type=dict[str, msgspec.Raw])

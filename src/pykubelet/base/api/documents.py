@@ -82,8 +82,9 @@ def read_document(data: bytes) -> Document:
     return _load_text(_text(data))
 
 
-#: The lines that begin a document, or end one; and those that may precede its first line.
+#: The lines that begin a document, or end one; an empty document; and what may precede a document's first line.
 _MARKER = re.compile(r"^(---|\.\.\.)(?=[ \t\r\n]|\Z)", re.MULTILINE)
+_EMPTY = re.compile(r"(?:---)?[ \t\r]*(?:#[^\n]*)?(?:\n[ \t\r]*(?:#[^\n]*)?)*")
 _PREFIX = re.compile(r"(?:[ \t\r]*(?:#[^\n]*)?\n|%[^\n]*\n)*")
 
 
@@ -99,6 +100,8 @@ def read_documents(data: bytes) -> Iterator[Document | DocumentError]:
         return
     left, line, counted = MAX_NODES, 0, 0
     for start, end in _parts(text):
+        if _EMPTY.fullmatch(text, start, end):
+            continue
         line, counted = line + text.count("\n", counted, start), start
         try:
             document = _load_text(text[start:end])
