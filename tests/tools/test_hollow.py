@@ -80,6 +80,25 @@ async def test_nodes_of_one_process_are_nodes_of_their_own(tmp_path: Path) -> No
         assert [len(node.runtime.state.sandboxes) for node in nodes[1:]] == [1, 1]
 
 
+@pytest.mark.integration
+async def test_extensions_decide_on_each_node(tmp_path: Path) -> None:
+    path = tmp_path / "odd.py"
+    path.write_text(
+        "from pykubelet.extension import Extension, Reject\n\n\nclass Odd(Extension):\n    name, api = 'odd', '1.0'\n\n"
+        "    def admit(self, pod, node):\n        return Reject('Odd', node.name) if node.name.endswith('1') else None\n"
+    )
+    async with FakeApiServer() as server, contextlib.AsyncExitStack() as stack:
+        flags = ("--kubeconfig", str(kubeconfig(server, tmp_path / "k")), "--extension", str(path))
+        nodes = [HollowNode(Shape(tmp_path, flags=flags), number) for number in range(2)]
+        for node in nodes:
+            agent: Agent = await stack.enter_async_context(node.make())
+            await agent.start()
+            run(server, f"on-{node.name}", node.name)
+        refused, ran = f"on-{nodes[1].name}", f"on-{nodes[0].name}"
+        await wait("a refusal", lambda: objects(server, "pods")[refused]["status"].get("reason") == "Odd")
+        await wait("the other runs", lambda: condition(objects(server, "pods")[ran], "Ready") == "True")
+
+
 def test_nodes_are_shared_evenly_by_processes() -> None:
     assert split(0, 1000, 3) == [(0, 334), (334, 333), (667, 333)]
     assert split(5, 2, 4) == [(5, 1), (6, 1)]

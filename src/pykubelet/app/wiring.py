@@ -491,6 +491,17 @@ def read_kernel_log() -> KernelLog | None:
     return None
 
 
+def extensions_of(settings: Settings) -> LoadedExtensions | None:
+    """The extensions that are to be loaded; None if there are none. Raises ConfigError."""
+    if not settings.flags.extension:
+        return None
+    from pykubelet.app.extensions.load import check_policy, load_extensions  # most nodes have none
+
+    extensions = load_extensions(settings.flags.extension)
+    check_policy(settings.config, extensions)
+    return extensions
+
+
 async def build_agent(settings: Settings, clock: Clock) -> Agent:
     """Create the agent without starting it. Raises AgentStartError and ConfigError, if possible before any change is made."""
     flags = settings.flags
@@ -502,12 +513,7 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
             flags.image_credential_provider_bin_dir,
             tokens=settings.enabled("KubeletServiceAccountTokenForCredentialProviders"),
         )
-    extensions = None
-    if flags.extension:
-        from pykubelet.app.extensions.load import check_policy, load_extensions  # most nodes have none
-
-        extensions = load_extensions(flags.extension)
-        check_policy(settings.config, extensions)
+    extensions = extensions_of(settings)
     cluster = None
     if not settings.standalone:
         from pykubelet.app.wiring_cluster import join_cluster  # a standalone node does not need it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pykubelet.app.parts import Periods, Runtime
-from pykubelet.app.wiring import Agent, make_machinery, node_facts
+from pykubelet.app.wiring import Agent, extensions_of, make_machinery, node_facts
 from pykubelet.app.wiring_cluster import join_cluster
 from pykubelet.base.kit.clock import Clock
 from pykubelet.config.settings import Settings
@@ -34,4 +34,5 @@ def doubled_agent(
     connected = Runtime(runtime.connect(), CgroupDriver.CGROUPFS, driver_is_known=True)
     machinery = make_machinery(settings, clock, machine, cgroups, connected, periods=periods)
     facts = node_facts(settings, machine, CgroupDriver.CGROUPFS, cgroups.version)
-    return Agent(machinery, facts, None if settings.standalone else join_cluster(settings, clock))
+    cluster = None if settings.standalone else join_cluster(settings, clock)
+    return Agent(machinery, facts, cluster, extensions_of(settings))

@@ -50,12 +50,11 @@ class CallInterrupt(BaseException):
 
 
 class LimitedCalls:
-    """Calls functions with limits, one at a time. Use and close it in the main thread, where Python handles signals."""
+    """Calls functions with limits, one at a time. Only in the main thread, where Python handles signals."""
 
     def __init__(self, limits: CallLimits) -> None:
         self._limits = limits
         self._began: tuple[float, float] | None = None
-        self._previous = signal.signal(signal.SIGALRM, self._tick)
         self._stuck: SignalTimer | None = None
         with suppress(HostError):  # without it, the service manager's watchdog remains
             self._stuck = SignalTimer(signal.SIGABRT)
@@ -64,8 +63,7 @@ class LimitedCalls:
         self.cpu_s = 0.0
 
     def close(self) -> None:
-        """Restore the handler of the signal."""
-        signal.signal(signal.SIGALRM, self._previous)
+        """Give back what it has of the kernel."""
         os.close(self._statm)
         if self._stuck is not None:
             self._stuck.close()
@@ -78,6 +76,7 @@ class LimitedCalls:
         resource.setrlimit(resource.RLIMIT_DATA, (allowed if soft < 0 else min(soft, allowed), hard))
         if self._stuck is not None:
             self._stuck.start(STUCK_S)
+        previous = signal.signal(signal.SIGALRM, self._tick)
         began = self._began = (time.thread_time(), time.monotonic())
         try:
             try:
@@ -90,6 +89,7 @@ class LimitedCalls:
             raise LimitError(str(interrupt)) from None
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, previous)
             self.cpu_s = time.thread_time() - began[0]
             if self._stuck is not None:
                 self._stuck.start(0)

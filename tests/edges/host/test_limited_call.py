@@ -1,0 +1,119 @@
+"""Limits of CPU time, time and memory for a function of foreign code in this thread."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykubelet.edges.host.services.limited_call import CallLimits, LimitedCalls, LimitError
+
+
+@pytest.fixture
+def calls() -> Iterator[LimitedCalls]:
+    made = LimitedCalls(CallLimits())
+    yield made
+    made.close()
+
+
+def forever() -> None:
+    while True:
+        pass
+
+
+def stubborn() -> None:
+    """Catches the first interrupts."""
+    for _ in range(3):
+        try:
+            forever()
+        except BaseException:  # noqa: BLE001 - as a careless extension does
+            continue
+    forever()
+
+
+def test_a_quick_function_gives_its_result(calls: LimitedCalls) -> None:
+    assert calls.call(lambda a, b: a + b, 1, 2) == 3
+    assert 0 < calls.cpu_s < 0.005
+
+
+@pytest.mark.parametrize("function", [forever, stubborn, lambda: 7**3_000_000, lambda: sum(range(10**6))])
+def test_cpu_time_is_limited(calls: LimitedCalls, function: Callable[[], Any]) -> None:
+    with pytest.raises(LimitError, match=r"it used [0-9.]+ ms of CPU time, more than 5 ms"):
+        calls.call(function)
+    assert calls.cpu_s > 0.005
+
+
+def test_time_is_limited_while_it_sleeps(calls: LimitedCalls) -> None:
+    with pytest.raises(LimitError, match="more than"):
+        calls.call(time.sleep, 30)
+
+
+@pytest.mark.parametrize("function", [lambda: b"x" * (1 << 30), lambda: [0] * (1 << 27)])
+def test_memory_is_limited(calls: LimitedCalls, function: Callable[[], Any]) -> None:
+    with pytest.raises(MemoryError):
+        calls.call(function)
+    assert len(b"x" * (128 << 20)) == 128 << 20  # the limit is that of the call alone
+
+
+def test_nothing_is_left_after_a_call(calls: LimitedCalls) -> None:
+    limit, handler = resource.getrlimit(resource.RLIMIT_DATA), signal.getsignal(signal.SIGALRM)
+    for function in (forever, lambda: None):
+        try:
+            calls.call(function)
+        except LimitError:
+            continue
+    assert resource.getrlimit(resource.RLIMIT_DATA) == limit
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert signal.getsignal(signal.SIGALRM) is handler
+
+
+def test_an_exception_of_the_function_is_passed_on(calls: LimitedCalls) -> None:
+    with pytest.raises(SystemExit):
+        calls.call(sys.exit, 3)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_the_kernel_aborts_a_process_that_cannot_be_interrupted(tmp_path: Path) -> None:
+    script = textwrap.dedent(
+        """
+        import sys
+        from pykubelet.edges.host.services import limited_call
+        limited_call.STUCK_S = 0.3
+
+        def stuck():
+            while True:
+                try:
+                    while True:
+                        pass
+                except BaseException:
+                    pass
+
+        functions = {"stuck": stuck, "native": lambda: sum(range(10**12))}
+        limited_call.LimitedCalls(limited_call.CallLimits()).call(functions[sys.argv[1]])
+        """
+    )
+    for name in ("stuck", "native"):
+        done = subprocess.run([sys.executable, "-c", script, name], cwd=tmp_path, timeout=60, check=False)
+        assert done.returncode == -signal.SIGABRT
+
+
+def test_several_in_a_process_do_not_disturb_each_other(calls: LimitedCalls) -> None:
+    other = LimitedCalls(CallLimits())
+    other.close()
+    with pytest.raises(LimitError, match="CPU time"):
+        calls.call(forever)
+
+
+def test_the_descriptor_is_closed() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    LimitedCalls(CallLimits()).close()
+    assert len(os.listdir("/proc/self/fd")) == before
