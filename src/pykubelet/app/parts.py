@@ -17,7 +17,7 @@ from pykubelet.base.model.content import Content
 from pykubelet.base.model.credentials import Credentials
 from pykubelet.base.model.diagnostics import Diagnostics
 from pykubelet.base.model.evictions import Evictions, NodePressure, NodeShutdown, Reclaimed, ReclaimWanted, SignalStates
-from pykubelet.base.model.extensions import ExtensionStates, ExtensionWanted
+from pykubelet.base.model.extensions import AskForValues, ExtensionStates, ExtensionWanted
 from pykubelet.base.model.kube_events import KubeEvent, Occurrence, Recent
 from pykubelet.base.model.lifecycle import Lifecycles, Starts
 from pykubelet.base.model.mounts import Mounts
@@ -123,6 +123,7 @@ class Points(Value):
     prober: Callable[[Prober], Prober] | None = None
     place: Mapping[str, ChooseCpus] = field(default_factory=dict)
     rank_images_for_removal: AskForRemovalOrder | None = None
+    cgroup: AskForValues | None = None
 
 
 class Runtime(Value):

@@ -232,7 +232,7 @@ def wire_act(
     v2 = m.cgroups.version is CgroupVersion.V2
     swap = can_limit_swap(m.cgroups.version)
     render = render_settings(settings, node.get(), cgroup_v2=v2, swap_controller=swap, machine=m.machine)
-    render = replace(render, selinux_enabled=selinux.is_enabled)
+    render = replace(render, selinux_enabled=selinux.is_enabled, ask_extensions=points.cgroup)
     userns = UserNamespaceManager(m.cri, m.flight, paths, settings.user_namespace_ids_per_pod)
     hooks = HookRunner(m.cri, m.recorder, m.settings.release)
     stopper = ContainerStopper(m.cri, hooks, m.clock, m.recorder, m.touched)
@@ -260,6 +260,7 @@ def wire_act(
         extended_claims=settings.enabled("DRAExtendedResource"),
         devices=devices,
         reports_secrets_at_once=settings.behavior.reports_secrets_at_once,
+        asks_again=points.cgroup is not None,
     )
     rules = Rules(container_hash, settings.crash_backoff, settings.sync_frequency_s, cells.probes.cell.get())
     pod_inputs = PodInputs(roster, observed, cells.probes.cell, content, cells.evictions.cell, cells.shutdown.cell)
@@ -282,10 +283,10 @@ def wire_act(
     ]
 
 
-def make_pod_cgroups(m: SharedParts, facts: NodeFacts) -> PodCgroups:
+def make_pod_cgroups(m: SharedParts, facts: NodeFacts, points: Points) -> PodCgroups:
     """provide/cgroups: the cgroups of the node, the QoS classes and the pods."""
     v2 = m.cgroups.version is CgroupVersion.V2
-    resources = resource_settings(m.settings, facts.capacity, m.driver, cgroup_v2=v2)
+    resources = resource_settings(m.settings, facts.capacity, m.driver, points.cgroup, cgroup_v2=v2)
     if resources.memory_throttle is not None and kernel_version(m.machine) < SOUND_MEMORY_HIGH:
         log.warning("this kernel can stall a container at memory.high: leave out memoryThrottlingFactor", needed="5.9")
     amounts = NodeResources(facts.capacity, facts.page_sizes, m.machine.cpus)
@@ -397,11 +398,11 @@ class Agent:
         self._begin(wire_tracing(m.settings, self._facts.name, self._closing))
         forget_outdated(m.settings.root_dir)
         claims = load_claims(m)
-        pod_cgroups = make_pod_cgroups(m, self._facts)
         earlier = earlier_statuses(m)  # read before the status loop overwrites the file
         self._begin(wire_home(m))
         m.quarantine.load()
         points = self._wire_extensions()
+        pod_cgroups = make_pod_cgroups(m, self._facts, points)
         tokens = cluster.pull_identity(m) if cluster and m.providers else None
         puller, collector = wire_images(m, cells, tokens, points)
         self._closing.push_async_callback(puller.stop)

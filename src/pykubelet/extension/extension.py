@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from pykubelet.extension.values import Admission, CpuMachine, CpuRequest, EvictionCandidate, Image, Node, Pod
+from pykubelet.extension.values import Admission, Container, CpuMachine, CpuRequest, EvictionCandidate, Image, Node, Pod
 
 #: The version of this interface (docs/extensions/VERSIONING.md).
 VERSION = "1.0"
@@ -55,5 +55,13 @@ class Extension:
 
         `images` come in the built-in order: the longest unused first. Images that are in use, pinned, or younger than
         `imageMinimumGCAge` are never among them. For disk space, only as many are removed as needed. None: the built-in order.
+        """
+        raise NotImplementedError
+
+    def cgroup(self, pod: Pod, container: Container | None, values: Mapping[str, str]) -> Mapping[str, str] | None:
+        """Other values for the cgroup of a container, or for the pod's own (`container` None), than the agent would write.
+
+        `values`: what it would write, under the names of the files of cgroup v2, also on cgroup v1. The answer may have more of them
+        than change. Asked when a container is created, when its size changes, and once after each start of the agent. None: as they are.
         """
         raise NotImplementedError

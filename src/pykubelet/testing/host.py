@@ -36,6 +36,9 @@ class MemoryCgroups:
             raise HostError("write", path, "ENOENT", "no such group")
         self.groups[path] = limits
 
+    def files(self, path: str) -> frozenset[str]:
+        return frozenset({"cpu.weight", "cpu.max", "memory.low", "memory.high", "memory.max", "pids.max"})
+
     def memory_used(self, path: str) -> int:
         return 0
 

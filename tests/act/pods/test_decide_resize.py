@@ -145,3 +145,26 @@ def whole(cpu: str, *, generation: int = 1) -> Pod:
 def _found(play: Playbook, before: Pod, at: float) -> Any:
 
     return replace(play.state, sizes=replace(play.state.sizes, adopted=SizeChange(size_of(before), at)))
+
+
+def test_after_a_restart_of_the_agent_extensions_are_asked_again() -> None:
+    of = sized("100m")
+    play = Playbook(of)
+    play.state = replace(play.state, sizes=replace(play.state.sizes, asks_again=True))
+    assert play.sees(box(), running()) == ["sync: resize app"]
+    assert play.state.sizes.resize is None, "no resize is reported"
+    assert play.resized(error="busy") == []
+    assert play.sees(box(), running()) == ["wake in 10 s"]
+    play.passes(10)
+    assert play.wakes() == ["sync: resize app"]
+    assert play.resized(of) == []
+    assert play.sees(box(), running()) == ["wake in 60 s"]
+    assert play.spec_changed(sized("200m", generation=2)) == ["sync: resize app"]
+
+
+def test_what_this_run_of_the_agent_has_started_is_not_asked_for_again() -> None:
+    play = Playbook(sized("100m"))
+    play.state = replace(play.state, sizes=replace(play.state.sizes, asks_again=True))
+    assert play.sees() == ["sync: sandbox 0; start app"]
+    assert play.sync_ended("app") == []
+    assert play.sees(box(), running()) == ["wake in 60 s"]

@@ -23,6 +23,10 @@ SAMPLES: dict[str, tuple[tuple[Any, ...], Callable[[Any], bool]]] = {
     "admit": ((POD, NODE), lambda answer: answer == Reject("TooExpensive", "power is expensive now")),
     "rank_for_eviction": (((SMALL, LARGE), "memory.available"), lambda answer: list(answer) == [LARGE, SMALL]),
     "place": ((CpuRequest(POD, Container("main"), 1), CpuMachine((), frozenset({1, 2}))), lambda answer: answer == {2}),
+    "cgroup": (
+        (Pod("shop", "web", "1", labels={"tier": "cold"}), Container("main"), {"memory.max": "4096"}),
+        lambda answer: answer == {"memory.high": "2048", "memory.low": "0"},
+    ),
     "rank_images_for_removal": ((IMAGES,), lambda answer: list(answer) == [IMAGES[1], IMAGES[0]]),
 }
 

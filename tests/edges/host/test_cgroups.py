@@ -419,6 +419,13 @@ print(open("/proc/self/cgroup").read())
 
 @pytest.mark.integration
 @pytest.mark.cgroup_v1
+@pytest.mark.integration
+def test_the_files_of_a_group(real: Cgroups) -> None:
+    wanted = {"cpu.max", "memory.max"} if real.version is CgroupVersion.V2 else {"cpu.shares", "memory.limit_in_bytes"}
+    assert wanted | {"pids.max", "cgroup.procs"} <= real.files(OURS)
+    assert real.files(f"{OURS}/none") == frozenset()
+
+
 def test_real_v1_period_larger_than_the_parent_allows_at_first(real: Cgroups) -> None:
     real.create(f"{OURS}/p", CgroupLimits(cpu_quota_us=50_000, cpu_period_us=100_000))
     real.create(f"{OURS}/p/c", CgroupLimits(cpu_quota_us=10_000, cpu_period_us=100_000))

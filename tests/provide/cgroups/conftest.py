@@ -78,6 +78,9 @@ class FakeCgroups:
             raise self.refuse[path]
         self.groups[path] = limits
 
+    def files(self, path: str) -> frozenset[str]:
+        return frozenset({"memory.low"})
+
     def memory_used(self, path: str) -> int:
         if path in self.refuse:
             raise self.refuse[path]

@@ -428,6 +428,8 @@ def _advance_syncing(state: PodWorkerState, now: float, rules: Rules, cause: str
         state = replace(
             _without_pauses(state), start_errors={}
         )  # what failed in the old sandbox may work in the new one
+    if state.sizes.unasked and plan.sandbox is not None and (more := state.sizes.rewrites(view, plan)):
+        plan = replace(plan, resizes=(*plan.resizes, *more), resize_pod=True)
     wanted = plan.starts  # including those that are in back-off
     starts = state.back_offs.decide(plan, state.ref, state.back_off_inputs(rules.crash), now)
     reports = tuple(ReportBackOff(name, CRASH_LOOP_BACK_OFF) for name in starts.reports)

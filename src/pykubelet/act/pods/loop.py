@@ -243,7 +243,10 @@ class PodsLoop:
         record = self._records.setdefault(uid, WorkerRecord())
         record.entry, record.kill_sent, record.removed_at = action.entry, is_orphan, None
         unhooked = self._tools.hook_records.of(uid)
-        record.worker = self._make_worker(replace(action.state, unhooked=unhooked) if unhooked else action.state)
+        state = replace(action.state, unhooked=unhooked) if unhooked else action.state
+        if self._tools.asks_again:
+            state = replace(state, sizes=replace(state.sizes, asks_again=True))
+        record.worker = self._make_worker(state)
         self._send(uid, *action.events)
 
     def _make_worker(self, state: PodWorkerState) -> PodWorker:

@@ -11,7 +11,7 @@ from typing import Self
 
 from pykubelet.act.pods.backoff import START_RETRY_S, BackOffInputs, CrashBackOffs
 from pykubelet.act.pods.sandbox_loss import SandboxLoss
-from pykubelet.act.runtime.plan.plan import Applied, PodPlan, is_under_way
+from pykubelet.act.runtime.plan.plan import Applied, ContainerResize, PodPlan, is_under_way
 from pykubelet.base.api.core import Pod, ResourceRequirements
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import Value, field, replace
@@ -44,6 +44,10 @@ class PodSizes(Value):
     resize: ResizeProgress | None = None
     #: When to try a failed resize again, in monotonic seconds.
     retry_at: float | None = None
+    #: Extensions are to be asked again for the values of the instances that are there first.
+    asks_again: bool = False
+    #: Those of these instances that they have not been asked for yet.
+    unasked: frozenset[ContainerID] = frozenset()
 
     @classmethod
     def of_adopted(cls, pod: Pod, change: SizeChange | None) -> Self:
@@ -57,6 +61,9 @@ class PodSizes(Value):
     def after_view(self, pod: Pod, view: PodView) -> Self:
         """The value with the resources of each instance in the newest view."""
         here = {c.id: c for c in view.containers}
+        if self.asks_again and here:
+            earlier = frozenset(id_ for id_, container in here.items() if container.name not in self.starting)
+            return replace(self, asks_again=False, unasked=earlier).after_view(pod, view)
         if here.keys() == self.applied.containers.keys():
             return self
         applied = self.applied
@@ -84,6 +91,14 @@ class PodSizes(Value):
             return adopted.before.containers[name]
         return sizes[name]
 
+    def rewrites(self, view: PodView, plan: PodPlan) -> tuple[ContainerResize, ...]:
+        """The running containers of an earlier run of the agent that extensions are still to be asked for, with the size that they have."""
+        busy = {kill.container.id for kill in plan.kills} | {change.instance for change in plan.resizes}
+        due = self.unasked.intersection(self.applied.containers) - busy
+        running = [container for container in view.running if container.id in due]
+        amounts = {container.id: self.applied.amounts(container.id) for container in running}
+        return tuple(ContainerResize(c.name, c.id, amounts[c.id], amounts[c.id]) for c in running)
+
     def before_sync(self, pod: Pod, starts: Collection[str], *, is_new_sandbox: bool) -> Self:
         """The value when a sync is about to start these containers with the pod's current size."""
         sizes = size_of(pod).containers
@@ -96,7 +111,8 @@ class PodSizes(Value):
         sizes = replace(self, retry_at=now + START_RETRY_S if error else None)
         if resized is not None:
             given = {**self.applied.containers, **resized.containers}
-            sizes = replace(sizes, applied=Applied(given, resized.whole))
+            unasked = self.unasked.difference(resized.containers)
+            sizes = replace(sizes, applied=Applied(given, resized.whole), unasked=unasked)
         if self.resize is None or self.resize.error == error or not error:
             return sizes, ()
         failed = replace(self.resize, error=error)

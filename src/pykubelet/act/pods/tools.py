@@ -59,7 +59,7 @@ class PodTools(Value):
     """The objects that every pod worker uses. `needs`: what each pod needs, in order.
 
     `extended_claims`: pods may have a claim behind their extended resources. `devices` None: there are no device plugins.
-    `reports_secrets_at_once`: as in `Behavior`.
+    `reports_secrets_at_once`: as in `Behavior`. `asks_again`: extensions are asked for the values of what an earlier run has started.
     """
 
     clock: Clock
@@ -81,6 +81,7 @@ class PodTools(Value):
     devices: NodeDevicePlugins | None = None
     ahead: AheadSlots = field(default_factory=AheadSlots)
     reports_secrets_at_once: bool = False
+    asks_again: bool = False
 
 
 def runtime_wait(now: RuntimeReady) -> Wait:

@@ -7,10 +7,12 @@ To add a point: a method of `pykubelet.extension.Extension`, a function and an e
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
+from pykubelet.app.extensions.cgroup_files import EVERY_FILE, CgroupKernel, defaults, take_values
 from pykubelet.app.extensions.guard import Guard, WrongAnswer
 from pykubelet.app.extensions.load import PLACE, LoadedExtension
 from pykubelet.app.extensions.views import PodViews, cpu_views, demand_views, image_view, node_view, usage_view
@@ -42,13 +44,18 @@ class AskedExtension(Value):
 class Asker:
     """Asks the extensions at each point, in the order in which they were given; the first answer that is not None counts."""
 
-    def __init__(self, loaded: Sequence[tuple[LoadedExtension, Guard]]) -> None:
+    def __init__(
+        self, loaded: Sequence[tuple[LoadedExtension, Guard]], read_kernel: Callable[[], CgroupKernel] | None = None
+    ) -> None:
+        """`read_kernel`: which cgroup files the machine has; None: none can be changed."""
         self._asked = {
             point: [AskedExtension(item.extension, guard) for item, guard in loaded if point in item.points]
             for point in {point for item, _ in loaded for point in item.points}
         }
         self._views = PodViews()
         self._cpus: tuple[MachineCpu, ...] | None = None
+        self._read_kernel = read_kernel
+        self._kernel: CgroupKernel | None = None
 
     def points(self) -> Points:
         """The points at which at least one extension takes part."""
@@ -56,6 +63,7 @@ class Asker:
         return Points(
             admit=self._admit if "admit" in have else None,
             rank_for_eviction=self._rank_for_eviction if "rank_for_eviction" in have else None,
+            cgroup=self._cgroup if "cgroup" in have else None,
             place={asked.guard.name: partial(self._place, asked) for asked in have.get(PLACE, ())},
             rank_images_for_removal=self._rank_images if "rank_images_for_removal" in have else None,
         )
@@ -80,6 +88,17 @@ class Asker:
         views = tuple(EvictionCandidate(self._views.of(c.pod), usage_view(c.use)) for c in candidates)
         order: Sequence[int] | None = self._first("rank_for_eviction", (views, signal), partial(take_order, views))
         return None if order is None else [candidates[index] for index in order]
+
+    def _cgroup(self, pod: Pod, name: str, values: Mapping[str, str], is_new: bool) -> Mapping[str, str]:
+        if self._kernel is None or not self._kernel.files:
+            self._kernel = self._read_kernel() if self._read_kernel is not None else CgroupKernel()
+        view, given = self._views.of(pod), MappingProxyType(values)
+        container = next((container for container in view.containers if container.name == name), None)
+        take = partial(take_values, self._kernel, name, values)
+        changed: Mapping[str, str] | None = self._first("cgroup", (view, container, given), take)
+        if is_new:
+            return changed or {}
+        return {**defaults(self._kernel, name, values), **(changed or {})}
 
     def _place(self, asked: AskedExtension, policy: StaticPolicy, demand: CpuDemand) -> frozenset[int] | None:
         if self._cpus is None:
@@ -152,6 +171,7 @@ CHECKS: dict[str, Callable[[Sequence[Any], Any], object]] = {
     "rank_for_eviction": lambda args, answer: take_order(args[0], "", answer),
     "rank_images_for_removal": lambda args, answer: take_order(args[0], "", answer),
     "place": lambda args, answer: take_cpus(args[0], args[1], answer),
+    "cgroup": lambda args, answer: take_values(EVERY_FILE, args[1].name if args[1] else "", args[2], "", answer),
 }
 
 

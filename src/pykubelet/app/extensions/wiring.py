@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 
+from pykubelet.app.extensions.cgroup_files import CgroupKernel
 from pykubelet.app.extensions.guard import Board, Guard
 from pykubelet.app.extensions.load import LoadedExtensions
 from pykubelet.app.extensions.points import Asker
@@ -12,7 +14,10 @@ from pykubelet.app.parts import Cells, Loops, Points, SharedParts
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.extensions import ExtensionState, ExtensionWanted, extension_key
+from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.services.limited_call import CallLimits, LimitedCalls
+from pykubelet.provide.cgroups.model import resource_settings
+from pykubelet.provide.cgroups.names import driver_path, node_group
 
 
 def wire_extensions(
@@ -22,7 +27,7 @@ def wire_extensions(
     calls = LimitedCalls(CallLimits())
     closing.callback(calls.close)
     board = Board(cells.extensions.writer, m.recorder, m.clock)
-    points, guards = ask_points(loaded, calls, board, m.quarantine.reason)
+    points, guards = ask_points(loaded, calls, board, m.quarantine.reason, partial(read_cgroup_kernel, m))
     loops: Loops = [("extensions", enable_wanted(m.extensions_wanted, guards))]
     if loaded.programs:
         from pykubelet.app.extensions.processes import wire_processes  # not for extensions that are functions
@@ -34,16 +39,32 @@ def wire_extensions(
 
 
 def ask_points(
-    loaded: LoadedExtensions, calls: LimitedCalls, board: Board, why_off: Callable[[str, bytes], str]
+    loaded: LoadedExtensions,
+    calls: LimitedCalls,
+    board: Board,
+    why_off: Callable[[str, bytes], str],
+    read_kernel: Callable[[], CgroupKernel] | None = None,
 ) -> tuple[Points, list[Guard]]:
-    """The points of the extensions, and the guard of each. `why_off`: why what has this key and content is off; "" if it is not."""
+    """The points of the extensions, and the guard of each. `why_off`: why what has this key and content is off; "" if it is not.
+
+    `read_kernel`: as of `Asker`.
+    """
     guards = []
     for item in loaded.extensions:
         extension = item.extension
         off = why_off(extension_key(extension.name), item.content)
         state = ExtensionState(extension.name, extension.version, item.file, item.points, off)
         guards.append((item, Guard(state, calls, board)))
-    return Asker(guards).points(), [guard for _, guard in guards]
+    return Asker(guards, read_kernel).points(), [guard for _, guard in guards]
+
+
+def read_cgroup_kernel(m: SharedParts) -> CgroupKernel:
+    """The cgroup files that the machine has: those of the group of all pods. Its pods have the same."""
+    group = driver_path(node_group(resource_settings(m.settings, {}, m.driver)), m.driver)
+    try:
+        return CgroupKernel(m.cgroups.version, m.cgroups.files(group))
+    except HostError:
+        return CgroupKernel(m.cgroups.version)
 
 
 async def enable_wanted(wanted: Mailbox[ExtensionWanted], guards: list[Guard]) -> None:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
+from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import Value
 
 _KEY = "extension "
+
+#: Asks the extensions for other values of a cgroup: of the container with this name, or with "" of the pod's own. The last two are the
+#: values that the agent would write, by file of cgroup v2, and whether the cgroup is a new one, so that nothing must be taken back.
+#: Returns the values that change.
+AskForValues = Callable[[Pod, str, Mapping[str, str], bool], Mapping[str, str]]
 
 
 def extension_key(name: str) -> str:

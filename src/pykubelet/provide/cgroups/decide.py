@@ -23,11 +23,11 @@ Source: KEP "Pod level resource management" (cgroups), the documentation "Reserv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.quantity import HUGE_PAGES, format_units, in_units, page_size, page_size_name
-from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.sizing import (
     MEMORY_HIGH,
     MIN_SHARES,
@@ -40,7 +40,7 @@ from pykubelet.base.model.sizing import (
     pod_requests,
     qos_class,
 )
-from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits
+from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits, files_of, with_files
 from pykubelet.provide.cgroups.model import Enforce, MemoryProtection, NodeResources, ResourceSettings
 
 ALL_HUGE_PAGES = 1 << 62
@@ -123,17 +123,29 @@ def group_limits(amounts: Mapping[str, int], *, compressible: bool = False) -> C
 
 
 class Share(Value):
-    """What one pod adds to the group of its QoS class: millicores and bytes."""
+    """What one pod adds to the group of its QoS class: millicores and bytes.
+
+    `protected`: `memory.low` and `memory.min` of its own cgroup, if extensions may change them.
+    """
 
     qos: QOSClass
     cpu: int
     memory: int
+    protected: Mapping[str, int] = field(default_factory=dict)
 
 
-def share_of(pod: Pod) -> Share:
-    """The pod's requests as its QoS group counts them."""
+def share_of(pod: Pod, changed: CgroupLimits | None = None, capacity: int = 0) -> Share:
+    """The pod's requests as its QoS group counts them. `changed`: the limits of its cgroup if extensions may change them. `capacity`: bytes
+    of memory of the machine, for `max`.
+    """
     requests = in_units(pod_requests(pod))
-    return Share(qos_class(pod), requests.get("cpu", 0), requests.get("memory", 0))
+    unified = changed.unified if changed is not None else {}
+    protected = {file: _bytes(unified[file], capacity) for file in (MEMORY_LOW, MEMORY_MIN) if file in unified}
+    return Share(qos_class(pod), requests.get("cpu", 0), requests.get("memory", 0), protected)
+
+
+def _bytes(text: str, capacity: int) -> int:
+    return capacity if text == "max" else int(text)
 
 
 def qos_limits(
@@ -143,7 +155,7 @@ def qos_limits(
 
     On cgroup v2, GUARANTEED has the memory protection of the group of all pods, which contains the Guaranteed pods.
     """
-    burstable_cpu = 0
+    shares, burstable_cpu = tuple(shares), 0
     memory = {QOSClass.GUARANTEED: 0, QOSClass.BURSTABLE: 0, QOSClass.BEST_EFFORT: 0}
     for share in shares:
         memory[share.qos] += share.memory
@@ -167,7 +179,32 @@ def qos_limits(
         found[QOSClass.BURSTABLE] = replace(burstable, unified={MEMORY_LOW: str(low)})
         softly = {MEMORY_LOW: str(low)} if settings.protects_pods_softly else {}
         found[QOSClass.GUARANTEED] = CgroupLimits(unified={MEMORY_MIN: str(least), **softly})
+        if settings.ask_extensions is not None:
+            return _protecting(found, shares, tiered=tiered)
     return found
+
+
+def _protecting(
+    found: dict[QOSClass, CgroupLimits], shares: Sequence[Share], *, tiered: bool
+) -> dict[QOSClass, CgroupLimits]:
+    """The limits with the sums of what the cgroups of the pods protect, as extensions have changed it."""
+    sums = {(qos, file): 0 for qos in QOSClass for file in (MEMORY_LOW, MEMORY_MIN)}
+    for share in shares:
+        built_in = MEMORY_MIN if share.qos is QOSClass.GUARANTEED else MEMORY_LOW
+        own = {built_in: share.memory} if tiered else {}
+        for file, amount in {**own, **share.protected}.items():
+            sums[share.qos, file] += amount
+    for file in (MEMORY_LOW, MEMORY_MIN):  # the group of all pods contains those of the other classes
+        sums[QOSClass.GUARANTEED, file] = sum(sums[qos, file] for qos in QOSClass)
+    if tiered:  # what is protected softly in a class is protected hard in the group of all pods
+        sums[QOSClass.GUARANTEED, MEMORY_MIN] += sums[QOSClass.BURSTABLE, MEMORY_LOW]
+    return {
+        qos: replace(
+            limits,
+            unified={**limits.unified, **{file: str(sums[qos, file]) for file in (MEMORY_LOW, MEMORY_MIN)}},
+        )
+        for qos, limits in found.items()
+    }
 
 
 # Pods
@@ -203,6 +240,14 @@ def pod_cgroup_limits(
         huge_pages=huge,
         unified={**_protection(qos, requests.get("memory", 0), settings), **_throttle(pod, requests, limits, settings)},
     )
+
+
+def changed_limits(pod: Pod, limits: CgroupLimits, settings: ResourceSettings) -> CgroupLimits:
+    """The limits of a pod's group with what extensions change."""
+    if settings.ask_extensions is None:
+        return limits
+    changed = settings.ask_extensions(pod, "", dict(files_of(limits)), False)
+    return with_files(limits, changed) if changed else limits
 
 
 def _protection(qos: QOSClass, request: int, settings: ResourceSettings) -> dict[str, str]:

@@ -112,6 +112,8 @@ class PodCgroups:
         self._applied: dict[QOSClass, CgroupLimits] = {}
         self._limited = False
         self._failing: dict[QOSClass, str] = {}
+        #: The limits that extensions have changed, with the unchanged ones, of the newest sizes of each pod.
+        self._changed: dict[PodUID, tuple[tuple[CgroupLimits, CgroupLimits], ...]] = {}
 
     @property
     def _maker(self) -> str:
@@ -244,7 +246,7 @@ class PodCgroups:
         had, self._shares = self._shares, {}
         for pod in pods:
             known = had.get(PodUID(pod.metadata.uid))
-            share = known[1] if known is not None and known[0] is pod else decide.share_of(pod)
+            share = known[1] if known is not None and known[0] is pod else self._share(pod)
             self._shares[PodUID(pod.metadata.uid)] = (pod, share)
         shares = (share for _, share in self._shares.values())
         for qos, limits in decide.qos_limits(shares, self._node, self._settings).items():
@@ -287,7 +289,9 @@ class PodCgroups:
             return None
         uid = PodUID(pod.metadata.uid)
         path = self._path(names.pod_group(self._settings, qos_class(pod), uid))
-        limits = decide.pod_cgroup_limits(pod, self._settings, self._node.page_sizes, exclusive_cpus=exclusive_cpus)
+        limits = self._limits(pod, exclusive_cpus=exclusive_cpus)
+        if self._settings.ask_extensions is not None:
+            await self._protect(pod)
         problem = await self._try(f"cgroup:{uid}", lambda: self._cgroups.create(path, limits), "create")
         if problem is None:
             self._paths[uid] = path
@@ -301,13 +305,40 @@ class PodCgroups:
             return None
         uid = PodUID(after.metadata.uid)
         path = self._path(names.pod_group(self._settings, qos_class(after), uid))
-        sizes = self._node.page_sizes
         limits = decide.wider(
-            decide.pod_cgroup_limits(before, self._settings, sizes, exclusive_cpus=exclusive_cpus),
-            decide.pod_cgroup_limits(after, self._settings, sizes, exclusive_cpus=exclusive_cpus),
+            self._limits(before, exclusive_cpus=exclusive_cpus), self._limits(after, exclusive_cpus=exclusive_cpus)
         )
         problem = await self._try(f"cgroup:{uid}", lambda: self._cgroups.update(path, limits))
         return CgroupError(uid, str(problem), problem.is_no_space) if problem is not None else None
+
+    def _limits(self, pod: Pod, *, exclusive_cpus: bool) -> CgroupLimits:
+        """The limits of the pod's group. Extensions are asked once for each size, so that all that write them write the same."""
+        settings, uid = self._settings, PodUID(pod.metadata.uid)
+        limits = decide.pod_cgroup_limits(pod, settings, self._node.page_sizes, exclusive_cpus=exclusive_cpus)
+        if settings.ask_extensions is None:
+            return limits
+        known = self._changed.get(uid, ())
+        for built_in, changed in known:
+            if built_in == limits:
+                return changed
+        changed = decide.changed_limits(pod, limits, settings)
+        self._changed[uid] = ((limits, changed), *known[:1])
+        return changed
+
+    def _share(self, pod: Pod) -> decide.Share:
+        known = self._changed.get(PodUID(pod.metadata.uid), ())
+        return decide.share_of(pod, known[0][1] if known else None, self._node.capacity.get("memory", 0))
+
+    async def _protect(self, pod: Pod) -> None:
+        """Protect the memory of the QoS groups as much as that of this pod, as the kernel protects a group no better than its parents.
+
+        The loop does so for a pod that it does not have yet.
+        """
+        known = self._shares.get(PodUID(pod.metadata.uid))
+        if known is not None and known[1] != self._share(pod):
+            others = [other for uid, (other, _) in self._shares.items() if uid != pod.metadata.uid]
+            del self._shares[PodUID(pod.metadata.uid)]
+            await self.update_qos([*others, pod])
 
     async def is_gone(self, pod: Pod) -> bool:
         """Whether the pod's group is certainly gone; False when that cannot be read."""
@@ -356,6 +387,7 @@ class PodCgroups:
             outcome = await self._run(f"cgroup:{uid}", lambda: self._remove_or_kill(paths), "destroy")
             if outcome == Done(True):
                 self._paths.pop(uid, None)
+                self._changed.pop(uid, None)
                 return True
             if isinstance(outcome, Failed):
                 if not isinstance(outcome.error, HostError):

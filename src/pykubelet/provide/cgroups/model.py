@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from pykubelet.base.api.quantity import in_units
 from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.extensions import AskForValues
 from pykubelet.base.model.ids import PodUID
 from pykubelet.config.settings import Settings
 
@@ -55,6 +56,7 @@ class ResourceSettings(Value):
     hard eviction thresholds keep free (`memory`, `ephemeral-storage`), with percentages converted to amounts.
     `pod_pids_limit`: None for no limit. `qos_reserved_memory`: percent, None when the gate is off. `memory_protection`: None on
     cgroup v1. `memory_throttle`: None if pods get no `memory.high`. `protects_pods_softly`: the group of all pods gets `memory.low` too.
+    `ask_extensions` None: no extension changes values of cgroups.
     """
 
     cgroup_root: str = "/"
@@ -73,10 +75,16 @@ class ResourceSettings(Value):
     memory_protection: MemoryProtection | None = None
     memory_throttle: MemoryHigh | None = None
     protects_pods_softly: bool = False
+    ask_extensions: AskForValues | None = None
 
 
 def resource_settings(
-    settings: Settings, capacity: Mapping[str, int], driver: CgroupDriver, *, cgroup_v2: bool = False
+    settings: Settings,
+    capacity: Mapping[str, int],
+    driver: CgroupDriver,
+    ask_extensions: AskForValues | None = None,
+    *,
+    cgroup_v2: bool = False,
 ) -> ResourceSettings:
     """The cgroup settings from the agent's configuration. `driver`: the runtime's driver if it reports one, else the
     configured one."""
@@ -104,6 +112,7 @@ def resource_settings(
         memory_protection=protection if cgroup_v2 else None,
         memory_throttle=MemoryHigh(factor, for_pods) if factor is not None else None,
         protects_pods_softly=behavior.protects_pods_softly,
+        ask_extensions=ask_extensions,
     )
 
 

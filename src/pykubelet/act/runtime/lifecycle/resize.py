@@ -76,7 +76,7 @@ class ContainerResizer:
     ) -> str:
         """Set the resources of one running container to those of the pod's spec. `cpuset`: of the container, as it stays."""
         container = next(c for c in resizable(pod) if c.name == change.name)
-        wanted = container_resources(pod, container, settings, ContainerContext(cpuset=cpuset))
+        wanted = container_resources(pod, container, settings, ContainerContext(cpuset=cpuset), is_new=False)
         try:
             await self._cri.update_container_resources(change.instance, wanted)
         except CriError as error:

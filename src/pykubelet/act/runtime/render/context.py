@@ -16,6 +16,7 @@ from pykubelet.base.api.core import ConfigMap, Container, EphemeralContainer, Po
 from pykubelet.base.api.quantity import in_units
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present, Unreadable
+from pykubelet.base.model.extensions import AskForValues
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.needs import environment_keys, runtime_class_key
 from pykubelet.base.model.node import HandlerFeatures, NodeView
@@ -54,7 +55,7 @@ class RenderSettings(Value):
     `cpu_cfs_quota_period_us`: microseconds. `single_process_oom_kill`: None means not given. `swap_controller`: the
     kernel can limit swap. `swap_capacity`: bytes of swap the node has. `extra_masked_paths`: per-CPU thermal_throttle
     directories that exist on the host. `container_stop_signals`: gate ContainerStopSignals. `default_sysctls`: by normalized
-    name. `bind_options`: gate VolumeBindMountOptions.
+    name. `bind_options`: gate VolumeBindMountOptions. `ask_extensions` None: no extension changes values of cgroups.
     """
 
     paths: Paths
@@ -77,6 +78,7 @@ class RenderSettings(Value):
     default_sysctls: Mapping[str, str] = field(default_factory=dict)
     bind_options: bool = False
     memory_qos: MemoryQos | None = None
+    ask_extensions: AskForValues | None = None
 
     @property
     def memory_capacity(self) -> int:

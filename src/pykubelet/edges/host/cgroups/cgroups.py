@@ -48,6 +48,10 @@ class Cgroups(Protocol):
         """Set the limits of an existing cgroup."""
         ...
 
+    def files(self, path: str) -> frozenset[str]:
+        """The names of the cgroup's files in all hierarchies; empty if it does not exist."""
+        ...
+
     def memory_used(self, path: str) -> int:
         """The memory in bytes that the cgroup and those below it use now."""
         ...
@@ -101,6 +105,16 @@ def join(root: str, path: str) -> str:
     """The directory of the cgroup at `path`."""
     inner = path.strip("/")
     return f"{root}/{inner}" if inner else root
+
+
+def list_files(directory: str) -> list[str]:
+    """The names in a directory of a cgroup; empty if it does not exist."""
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise translated("list", directory, error) from error
 
 
 def write_control(file: str, value: str) -> None:

@@ -14,6 +14,7 @@ from pykubelet.edges.host.cgroups.cgroups import (
     Units,
     join,
     kill_pids,
+    list_files,
     read_control,
     read_own_pids,
     read_pids,
@@ -113,6 +114,10 @@ class CgroupsV1:
             for size, limit in limits.huge_pages.items():
                 write_control(f"{huge}/hugetlb.{size}.limit_in_bytes", str(limit))
             write_reservations(huge, "limit_in_bytes", limits.huge_pages)
+
+    def files(self, path: str) -> frozenset[str]:
+        """See `Cgroups.files`."""
+        return frozenset(name for root in self._roots() for name in list_files(join(root, path)))
 
     def memory_used(self, path: str) -> int:
         """See `Cgroups.memory_used`."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 
 from pykubelet.base.kit.log import Log
-from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits, CgroupVersion, shares_to_weight
+from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersion, files_of
 from pykubelet.edges.host.cgroups.cgroups import (
     Units,
     join,
     kill_pids,
+    list_files,
     read_control,
     read_own_pids,
     read_pids,
@@ -26,7 +27,6 @@ from pykubelet.edges.host.fs.errors import HostError, translated
 
 log = Log("cgroups")
 
-_DEFAULT_PERIOD_US = 100_000
 _NEEDED = frozenset({"cpu", "cpuset", "memory", "hugetlb", "pids"})
 
 
@@ -103,11 +103,15 @@ class CgroupsV2:
     def _write(self, path: str, limits: CgroupLimits) -> None:
         directory = self.directory(path)
         controllers = self.controllers()
-        for name, value in _files(limits):
+        for name, value in files_of(limits):
             if name.partition(".")[0] in controllers:
                 write_control(f"{directory}/{name}", value)
         if "hugetlb" in controllers:
             write_reservations(directory, "max", limits.huge_pages)
+
+    def files(self, path: str) -> frozenset[str]:
+        """See `Cgroups.files`."""
+        return frozenset(list_files(self.directory(path)))
 
     def memory_used(self, path: str) -> int:
         """See `Cgroups.memory_used`."""
@@ -177,27 +181,3 @@ def _enable_singly(control: str, names: list[str]) -> None:
             write_control(control, f"+{name}")
         except HostError as error:
             log.warning("a cgroup controller cannot be enabled for child groups", controller=name, error=error)
-
-
-def _files(limits: CgroupLimits) -> list[tuple[str, str]]:
-    """The files to write and their values, in order."""
-    files: list[tuple[str, str]] = []
-    if limits.cpu_shares:
-        files.append(("cpu.weight", str(shares_to_weight(limits.cpu_shares))))
-    if limits.cpu_quota_us or limits.cpu_period_us:
-        quota = limits.cpu_quota_us or UNLIMITED
-        period = limits.cpu_period_us or _DEFAULT_PERIOD_US
-        files.append(("cpu.max", f"{'max' if quota < 0 else quota} {period}"))
-    if limits.memory_bytes is not None:
-        files.append(("memory.max", _or_max(limits.memory_bytes)))
-    if limits.pids is not None:
-        files.append(("pids.max", _or_max(limits.pids)))
-    if limits.cpus:
-        files.append(("cpuset.cpus", limits.cpus))
-    files.extend((f"hugetlb.{size}.max", _or_max(limit)) for size, limit in limits.huge_pages.items())
-    files.extend((name, line) for name, text in limits.unified.items() for line in text.splitlines())
-    return files
-
-
-def _or_max(value: int) -> str:
-    return "max" if value == UNLIMITED else str(value)

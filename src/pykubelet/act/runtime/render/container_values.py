@@ -1,0 +1,56 @@
+"""The resources of a container as values of cgroup files, which extensions may change. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykubelet.edges.cri import cri_pb2
+from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, shares_to_weight, weight_to_shares
+
+MAX = "max"
+
+
+def values_of(resources: cri_pb2.LinuxContainerResources) -> dict[str, str]:
+    """What is written for the container, under the names of the files of cgroup v2."""
+    limit, swap = resources.memory_limit_in_bytes, resources.memory_swap_limit_in_bytes
+    values = {"cpu.weight": str(shares_to_weight(resources.cpu_shares)), "memory.max": str(limit) if limit > 0 else MAX}
+    if resources.cpu_period:
+        values["cpu.max"] = f"{resources.cpu_quota if resources.cpu_quota > 0 else MAX} {resources.cpu_period}"
+    if swap > 0:  # cgroup v1, where it is the limit of both
+        values["memory.swap.max"] = str(swap - limit)
+    for found in resources.hugepage_limits:
+        values[_huge_file(found)] = str(found.limit)
+    for name, cpuset in (("cpuset.cpus", resources.cpuset_cpus), ("cpuset.mems", resources.cpuset_mems)):
+        if cpuset:
+            values[name] = cpuset
+    return {**values, **resources.unified}
+
+
+def change_values(resources: cri_pb2.LinuxContainerResources, changed: Mapping[str, str], *, cgroup_v2: bool) -> None:
+    """Set other values of these files, which are right."""
+    for name, text in changed.items():
+        if name == "cpu.weight":
+            resources.cpu_shares = weight_to_shares(int(text))
+            if cgroup_v2:  # runtimes differ in how they convert shares
+                resources.unified[name] = text
+        elif name == "cpu.max":
+            quota, period = text.split()
+            resources.cpu_quota, resources.cpu_period = _amount(quota), int(period)
+        elif name == "memory.max":
+            resources.memory_limit_in_bytes = _amount(text)
+            if resources.memory_swap_limit_in_bytes:  # of both: as ever, no swap is left
+                resources.memory_swap_limit_in_bytes = _amount(text)
+        elif name.startswith("hugetlb."):
+            for found in resources.hugepage_limits:
+                if _huge_file(found) == name:
+                    found.limit = int(text)
+        else:
+            resources.unified[name] = text
+
+
+def _huge_file(found: cri_pb2.HugepageLimit) -> str:
+    return f"hugetlb.{found.page_size}.max"
+
+
+def _amount(text: str) -> int:
+    return UNLIMITED if text == MAX else int(text)

@@ -1,0 +1,112 @@
+"""Values of cgroups that an extension changes, on real containers: as the kernel has them, and who does not write them back."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent.conftest import MakeAgent
+from agent.test_extensions import extensions, write
+from support.agent import Agent, Json, container_status, make_container, make_pod
+from support.sizes import MIB, instance_of, kernel_limits, size
+from support.world import PODS, World, a_world
+
+pytestmark = pytest.mark.integration
+
+DOUBLE = """
+from dataclasses import dataclass
+
+from pykubelet.extension import Extension
+
+
+@dataclass(frozen=True)
+class Settings:
+    times: int = 2
+    high: bool = False
+
+
+class Double(Extension):
+    name, api, Settings = "double", "1.0", Settings
+
+    def cgroup(self, pod, container, values):
+        more = {"memory.max": str(int(values["memory.max"]) * self.settings.times)}
+        if self.settings.high:
+            more["cpu.rt_runtime_us"] = "1"
+        return more if container else {**more, "pids.max": "77"}
+"""
+
+
+def calls(agent: Agent) -> int:
+    _, text = agent.get("/metrics", agent.read_only_port)
+    found = re.search(r'^pykubelet_extension_calls_total{extension="double",point="cgroup"} (\d+)', text, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def pids(agent: Agent, pod: Json) -> set[str]:
+    own = [folder for folder in agent.pod_cgroups() if pod["metadata"]["uid"] in folder.name]
+    return {(folder / "pids.max").read_text().strip() for folder in own if (folder / "pids.max").exists()}
+
+
+def has_limits(agent: Agent, pod: Json, memory_mib: int) -> bool:
+    """The pod and its container."""
+    found = {kernel_limits(agent, pod), kernel_limits(agent, pod, instance_of(pod))}
+    return {memory for _, memory in found} == {memory_mib * MIB}
+
+
+async def limits_become(agent: Agent, pod: Json, memory_mib: int) -> None:
+    await agent.wait_for(f"{memory_mib} MiB", partial(has_limits, agent, pod, memory_mib))
+
+
+async def the_pod(world: World) -> Json:
+    await world.wait_ready("web")
+    pod = world.pod("web")
+    assert pod is not None
+    return pod
+
+
+async def test_values_are_those_of_the_extension_and_stay(make_agent: MakeAgent, tmp_path: Path) -> None:
+    settings = write(tmp_path, "times: 2\n", "double.yaml")
+    flags = (
+        "--extension",
+        f"{write(tmp_path, DOUBLE, 'double.py')}={settings}",
+        *("--emulated-version", "1.36", "--global-housekeeping-interval", "1s"),  # 1.37 has no such flag
+    )
+
+    def make(more: tuple[str, ...], **fields: Any) -> Agent:
+        return make_agent(flags=(*more, *flags), **fields)
+
+    async with a_world(make, tmp_path) as world:
+        agent = world.agent
+        world.run(make_pod("web", make_container(resources=size("400m", "64Mi"))))
+        pod = await the_pod(world)
+        await limits_become(agent, pod, 128)
+        assert pids(agent, pod) == {"77"} and calls(agent) == 2  # the pod, and its container
+        assert extensions(agent)[0]["error"] == ""
+        await asyncio.sleep(2.5)  # some periodic updates
+        assert has_limits(agent, pod, 128) and calls(agent) == 2
+        assert container_status(pod)["allocatedResources"] == {"cpu": "400m", "memory": "64Mi"}
+
+        def resized(found: Json) -> None:
+            found["spec"]["containers"][0]["resources"] = size("400m", "96Mi")
+
+        world.server.update(f"{PODS}/web/resize", resized)
+        await limits_become(agent, pod, 192)
+        assert instance_of(await the_pod(world)) == instance_of(pod) and calls(agent) == 4
+
+        agent.stop()
+        (tmp_path / "double.yaml").write_text("times: 3\n")
+        agent.start()  # another answer is written to what runs
+        await limits_become(agent, pod, 288)
+        assert pids(agent, pod) == {"77"} and calls(agent) == 2
+        pod = await the_pod(world)
+        assert container_status(pod)["restartCount"] == 0
+
+        agent.stop()
+        (tmp_path / "double.yaml").write_text("times: 3\nhigh: true\n")
+        agent.start()  # a wrong answer: the agent's own values
+        await limits_become(agent, pod, 96)
+        assert "cgroup: 'cpu.rt_runtime_us' cannot be changed" in extensions(agent)[0]["error"]
