@@ -142,6 +142,83 @@ async def test_five_pods_wait_in_line_at_a_slow_registry(make_agent: MakeAgent, 
     await agent.remove_all()
 
 
+PULLS = """
+from pykubelet.extension import Extension, PullLater, PullNever, PullNow
+
+
+class Pulls(Extension):
+    name, api = "pulling", "1.0"
+
+    def pull(self, pull, node):
+        match pull.pod.labels.get("pull"):
+            case "never":
+                return PullNever("not on this node")
+            case "later" if node.time < pull.waiting_since + 4:
+                return PullLater(1, "at night")
+            case "first":
+                return PullNow(priority=5)
+        return None
+"""
+
+
+async def test_an_extension_decides_when_images_are_pulled(
+    make_agent: MakeAgent, registries: Registries, tmp_path: Path
+) -> None:
+    (tmp_path / "pulling.py").write_text(PULLS)
+    agent = make_agent(flags=("--extension", str(tmp_path / "pulling.py")), serializeImagePulls=True).start()
+    opened, address = threading.Event(), registries.plain.address
+    with registry.slowed(registries.plain, 600, opened) as slow:
+        containerd.trust_registry(agent.testbed, slow, f"http://{slow}")
+        agent.put(labelled(pulling("late", f"{address}/team/app4:1"), "later"))
+        delayed = await agent.wait_pod("late", "delayed", lambda pod: "pulling" in waiting_message(pod))
+        assert waiting_reason(delayed) == "ContainerCreating"
+        assert waiting_message(delayed) == "extension pulling delays the pull: at night"
+        (wait,) = await asyncio.to_thread(waits_of, agent, "late")
+        assert (wait["what"], wait["owner"], wait["subject"]) == ("image pull", "extension", "main")
+        assert wait["next_step"] == "ask the extension again" and wait["next_at"]
+        await agent.wait_running("late", within=30)
+        expected = {}
+        for place, name in enumerate(("app0", "app1", "app2")):
+            expected[name] = place
+            agent.put(pulling(name, f"{slow}/team/{name}:1"))
+            await agent.wait_for("it is in line", lambda: places(agent) == expected)
+        agent.put(labelled(pulling("app3", f"{slow}/team/app3:1"), "first"))
+        expected = {"app0": 0, "app3": 1, "app1": 2, "app2": 3}
+        await agent.wait_for("it stands before the others", lambda: places(agent) == expected)
+        opened.set()
+        await agent.wait_running("app0", "app1", "app2", "app3", within=60)
+    agent.put(labelled(pulling("refused", f"{address}/team/missing:1"), "never"))
+    refused = await agent.wait_pod("refused", "refused", lambda pod: waiting_reason(pod) == "ErrImageNeverPull")
+    assert waiting_message(refused).endswith("must not be pulled: not on this node (extension pulling)")
+    await agent.remove_all()
+
+
+def labelled(pod: Json, value: str) -> Json:
+    return {**pod, "metadata": {**pod["metadata"], "labels": {"pull": value}}}
+
+
+def waiting_message(pod: Json) -> str:
+    statuses = pod["status"].get("containerStatuses") or [{}]
+    message: str = statuses[0].get("state", {}).get("waiting", {}).get("message", "")
+    return message
+
+
+def waits_of(agent: Agent, name: str) -> list[Json]:
+    pods = agent.ask_json("pods")["pods"]
+    return [wait for pod in pods if pod["name"].startswith(name) for wait in pod["waits"]]
+
+
+def places(agent: Agent) -> dict[str, int]:
+    """The place of each pod in the queue of pulls; 0: its image is being pulled."""
+    found = {}
+    for pod in agent.ask_json("pods")["pods"]:
+        for wait in pod["waits"]:
+            if wait["what"] == "image pull":
+                number = re.search(r"number (\d+)", wait["detail"])
+                found[pod["name"].removesuffix("-node")] = int(number[1]) if number else 0
+    return found
+
+
 async def test_a_pod_is_deleted_while_its_image_is_pulled(
     make_agent: MakeAgent, registries: Registries, tmp_path: Path
 ) -> None:

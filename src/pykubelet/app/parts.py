@@ -44,7 +44,7 @@ from pykubelet.observe.node.runtime import RuntimePeriods
 from pykubelet.observe.pleg.decide import RelistPeriods
 from pykubelet.observe.probes.execute import Prober
 from pykubelet.provide.cgroups.model import CgroupDriver
-from pykubelet.provide.images.model import AskForRemovalOrder
+from pykubelet.provide.images.model import AskForPull, AskForRemovalOrder
 from pykubelet.provide.placement.cpu_policy import ChooseCpus
 
 T = TypeVar("T")
@@ -124,6 +124,7 @@ class Points(Value):
     place: Mapping[str, ChooseCpus] = field(default_factory=dict)
     rank_images_for_removal: AskForRemovalOrder | None = None
     cgroup: AskForValues | None = None
+    pull: AskForPull | None = None
 
 
 class Runtime(Value):

@@ -179,7 +179,7 @@ def wire_images(
     m: SharedParts, cells: Cells, tokens: TokenSource | None, points: Points
 ) -> tuple[ImagePuller, ImageCollector]:
     """provide/images: the puller pulls images; the collector removes unused ones."""
-    settings = image_settings(m.settings, points.rank_images_for_removal)
+    settings = image_settings(m.settings, points.rank_images_for_removal, points.pull)
     records = RecordStore(settings.records_dir, m.clock)
     records.load()
     plugins = CredentialProviders(m.providers.configs, run_provider, m.clock, tokens) if m.providers else None

@@ -34,6 +34,11 @@ from pykubelet.extension.values import (
     MachineCpu,
     Node,
     Pod,
+    PullAnswer,
+    PullAttempt,
+    PullLater,
+    PullNever,
+    PullNow,
     Reject,
     Usage,
 )
@@ -51,6 +56,11 @@ __all__ = [
     "MachineCpu",
     "Node",
     "Pod",
+    "PullAnswer",
+    "PullAttempt",
+    "PullLater",
+    "PullNever",
+    "PullNow",
     "Reject",
     "Usage",
 ]

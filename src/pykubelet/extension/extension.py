@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from pykubelet.extension.values import Admission, Container, CpuMachine, CpuRequest, EvictionCandidate, Image, Node, Pod
+from pykubelet.extension.values import (
+    Admission,
+    Container,
+    CpuMachine,
+    CpuRequest,
+    EvictionCandidate,
+    Image,
+    Node,
+    Pod,
+    PullAnswer,
+    PullAttempt,
+)
 
 #: The version of this interface (docs/extensions/VERSIONING.md).
 VERSION = "1.0"
@@ -63,5 +74,12 @@ class Extension:
 
         `values`: what it would write, under the names of the files of cgroup v2, also on cgroup v1. The answer may have more of them
         than change. Asked when a container is created, when its size changes, and once after each start of the agent. None: as they are.
+        """
+        raise NotImplementedError
+
+    def pull(self, pull: PullAttempt, node: Node) -> PullAnswer:
+        """Whether an image that must be pulled is pulled now, later or never, and before which other pulls.
+
+        Asked once before each pull, after credentials are known and any back-off is over. None: now, with priority 0.
         """
         raise NotImplementedError

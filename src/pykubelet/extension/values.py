@@ -171,6 +171,50 @@ class CpuRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class PullAttempt:
+    """An image that must be pulled for a container. `image`: as in the pod. `container`: its name.
+
+    `attempt`: from 1; counts the pulls of the image for this container, without those that were delayed. `policy`: "Always" or
+    "IfNotPresent". `is_present`: the image is there, and is pulled again. `waiting_since`: when the container began to wait for it, in
+    seconds since 1970-01-01 UTC.
+    """
+
+    image: str
+    pod: Pod
+    container: str
+    attempt: int = 1
+    policy: str = "IfNotPresent"
+    is_present: bool = False
+    waiting_since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PullNow:
+    """Pull the image. Of the pulls that wait for a slot, those of the highest priority come first, from -1000000 to 1000000."""
+
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PullLater:
+    """Do not pull yet. `again_s`: after how many seconds the extension is asked again, from 1 to 3600. `message`: for people."""
+
+    again_s: float
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PullNever:
+    """Do not pull the image for this container. `message`: for people. The extension is asked again every 10 seconds."""
+
+    message: str = ""
+
+
+#: The answer of `pull`. None: as without the extension.
+PullAnswer = PullNow | PullLater | PullNever | None
+
+
+@dataclass(frozen=True, slots=True)
 class Image:
     """An image that no container uses. `names`: its tags and digests, complete. `size`: bytes.
 

@@ -11,7 +11,19 @@ import pytest
 
 from pykubelet.app.extensions.load import POINTS, load_extensions
 from pykubelet.app.extensions.points import CHECKS
-from pykubelet.extension import Container, CpuMachine, CpuRequest, EvictionCandidate, Image, Node, Pod, Reject, Usage
+from pykubelet.extension import (
+    Container,
+    CpuMachine,
+    CpuRequest,
+    EvictionCandidate,
+    Image,
+    Node,
+    Pod,
+    PullAttempt,
+    PullNow,
+    Reject,
+    Usage,
+)
 
 PAGE = Path(__file__).parents[3] / "docs" / "extensions" / "points.md"
 MAX_LINES = 15
@@ -27,6 +39,7 @@ SAMPLES: dict[str, tuple[tuple[Any, ...], Callable[[Any], bool]]] = {
         (Pod("shop", "web", "1", labels={"tier": "cold"}), Container("main"), {"memory.max": "4096"}),
         lambda answer: answer == {"memory.high": "2048", "memory.low": "0"},
     ),
+    "pull": ((PullAttempt("app:1", POD, "main"), NODE), lambda answer: answer == PullNow(0)),
     "rank_images_for_removal": ((IMAGES,), lambda answer: list(answer) == [IMAGES[1], IMAGES[0]]),
 }
 

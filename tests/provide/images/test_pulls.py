@@ -34,13 +34,16 @@ class Desk:
         self.tasks = Supervisor("test")
         self.arrivals = itertools.count()
 
-    async def pull(self, image: str, name: str = "web", *users: str) -> PullDone | PullFailed:
+    async def pull(self, image: str, name: str = "web", *users: str, priority: int = 0) -> PullDone | PullFailed:
         credentials = tuple(Credential(Auth(user, f"pw-{user}")) for user in users)
-        order = PullOrder(pb.ImageSpec(image=image), tuple(c.auth for c in credentials), next(self.arrivals))
+        auths = tuple(c.auth for c in credentials)
+        order = PullOrder(pb.ImageSpec(image=image), auths, next(self.arrivals), priority=priority)
         return await self.runner.run(order, WaitingPod(pod(name), "main", LoopClock().wall()), credentials)
 
-    def start(self, image: str, name: str = "web", *users: str) -> asyncio.Task[PullDone | PullFailed]:
-        return self.tasks.start_child(f"{name} {image}", self.pull(image, name, *users))
+    def start(
+        self, image: str, name: str = "web", *users: str, priority: int = 0
+    ) -> asyncio.Task[PullDone | PullFailed]:
+        return self.tasks.start_child(f"{name} {image}", self.pull(image, name, *users, priority=priority))
 
     def view(self) -> list[tuple[str, str, int, list[str]]]:
         return [(p.image, p.stage, p.position, [w.pod.name for w in p.pods]) for p in self.runner.active()]
@@ -72,6 +75,20 @@ async def test_a_later_request_pulls_again() -> None:
     await desk.pull("a")
     await desk.pull("a")
     assert runtime.pulls == [("a", ""), ("a", "")]
+
+
+async def test_a_request_of_a_higher_priority_brings_a_shared_pull_forward() -> None:
+    runtime = FakeRuntime()
+    runtime.seconds = 10
+    desk = Desk(runtime, serialize=True)
+    tasks = [desk.start("a"), desk.start("b"), desk.start("c")]
+    await asyncio.sleep(1)
+    tasks.append(desk.start("c", "urgent", priority=1))
+    await asyncio.sleep(1)
+    assert desk.view()[1:] == [("b", PullStage.QUEUED, 2, ["web"]), ("c", PullStage.QUEUED, 1, ["web", "urgent"])]
+    tasks.append(desk.start("b", "later", priority=-1))
+    await asyncio.gather(*tasks)
+    assert runtime.pulls == [("a", ""), ("c", ""), ("b", "")]
 
 
 async def test_serialised_pulls_go_one_at_a_time_in_order_of_arrival() -> None:

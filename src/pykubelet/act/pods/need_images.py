@@ -15,7 +15,7 @@ from operator import is_
 from pykubelet.act.pods.decide import find_container
 from pykubelet.act.pods.need import PodNeed, SyncRun, wait_answered
 from pykubelet.act.pods.tools import PodTools
-from pykubelet.act.pods.waitbook import WaitBook
+from pykubelet.act.pods.waitbook import WaitBook, start_wait
 from pykubelet.act.runtime.lifecycle.metrics import IMAGE_VOLUMES, IMAGE_VOLUMES_ERRORS, STARTED_CONTAINERS_ERRORS
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, ImageVolume
 from pykubelet.act.runtime.render.render_config import render_puller
@@ -28,6 +28,7 @@ from pykubelet.base.model.containers import container_field_path, container_kind
 from pykubelet.base.model.content import Content, Found, Present
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.kube_events import KubeEvent, warning
+from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.needs import pull_secret_keys
 from pykubelet.base.model.reasons import EVENT_FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET
 from pykubelet.base.model.waits import Owner, Wait
@@ -130,7 +131,9 @@ class ImagesNeed(PodNeed):
         """The image, which is noted for `before_start`."""
         self._found[container.name].append(image)
         if isinstance(image, ImageError):
-            raise ContainerStartError(image.message, image.reason, retry_at=image.retry_at, is_reported=True)
+            raise ContainerStartError(
+                image.message, image.reason, retry_at=image.retry_at, is_reported=True, extension=image.extension
+            )
         return image
 
     def before_start(self, run: SyncRun, container: AnyContainer) -> None:
@@ -138,6 +141,8 @@ class ImagesNeed(PodNeed):
         self._pulls.pop((container.name, container.image), None)
         for image in self._found.pop(container.name, ()):
             if isinstance(image, ImageError):
+                if image.extension:
+                    continue  # a delay is no failure
                 STARTED_CONTAINERS_ERRORS.inc(container_kind(run.pod, container), image.reason)
             elif image.present is not None:
                 self._recorder.post(image.present)
@@ -173,12 +178,13 @@ class ImagesNeed(PodNeed):
             secrets=await self._secrets.read(pod, run.waits),
             account=PullAccount(pod.metadata.namespace, account) if account else None,
             sandbox_config=render_puller(pod, self._cgroups.cgroup_parent(pod)),
+            full_pod=pod,
         )
         time = asyncio.get_running_loop().time
         began = time()
         outcome = await self._images.ensure(request)
         run.pulled.add(began, time())
-        if isinstance(outcome, ImageError):
+        if isinstance(outcome, ImageError) and not outcome.extension:
             self._secrets.report_missing()
         return outcome
 
@@ -239,5 +245,5 @@ def _report_failure(container: str, waits: WaitBook, task: Pull) -> None:
         return
     outcome = task.result()
     if isinstance(outcome, ImageError):
-        wait = Wait("container start", Owner.POD_WORKER, 0.0, container, outcome.reason, outcome.message, "start again")
-        waits.note(wait, outcome.retry_at)
+        error = StartError(outcome.reason, outcome.message, outcome.extension)
+        waits.note(start_wait(container, error, 0.0), outcome.retry_at)

@@ -16,7 +16,7 @@ from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.lifecycle import Stage
+from pykubelet.base.model.lifecycle import Stage, StartError
 from pykubelet.base.model.observed import ContainerView, ObservedState, end_in_words
 from pykubelet.base.model.reasons import (
     CRASH_LOOP_BACK_OFF,
@@ -33,6 +33,8 @@ SHOW_AFTER_S = 0.3
 #: A timer for `SHOW_AFTER_S` may be this early.
 EARLY_S = 0.05
 ENDING = "containers to end"
+#: What a container waits for that an extension delays.
+IMAGE_PULL, CONTAINER_RESTART = "image pull", "container restart"
 #: What a pod waits for after its last try failed, by the reason of the failure.
 FAILED_WORK = {
     CREATE_POD_SANDBOX_ERROR: "sandbox",
@@ -237,9 +239,18 @@ def _start_waits(state: PodWorkerState, policy: BackoffPolicy, now: float, wall:
         detail = error.message
         if error.reason == CRASH_LOOP_BACK_OFF and newest is not None:
             detail = "; ".join(part for part in (detail, _last_end(state, newest)) if part)
-        step = "being started again" if is_tried else "start again"
-        waits.append(Wait("container start", Owner.POD_WORKER, wall, name, error.reason, detail, step, at))
+        wait = replace(start_wait(name, error, wall), detail=detail, next_at=at)
+        waits.append(replace(wait, next_step="being started again") if is_tried else wait)
     return waits
+
+
+def start_wait(container: str, error: StartError, wall: float) -> Wait:
+    """The wait of a container that could not be started, or that an extension delays. Pure."""
+    if not error.extension:
+        return Wait("container start", Owner.POD_WORKER, wall, container, error.reason, error.message, "start again")
+    what = CONTAINER_RESTART if error.reason == CRASH_LOOP_BACK_OFF else IMAGE_PULL
+    step = "start again" if what is CONTAINER_RESTART else "ask the extension again"
+    return Wait(what, Owner.EXTENSION, wall, container, error.reason, error.message, step)
 
 
 def _last_end(state: PodWorkerState, container: ContainerView) -> str:

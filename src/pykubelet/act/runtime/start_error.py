@@ -12,6 +12,7 @@ class ContainerStartError(Exception):
 
     `retry_at`, `instance`, `unstarted`: as in `StartFailed`. `refusals`: why earlier attempts of this start have failed, each of which
     is reported too. `is_reported`: the failure is counted, and has its Event.
+    `extension`: as in `StartError`.
     """
 
     def __init__(
@@ -24,6 +25,7 @@ class ContainerStartError(Exception):
         unstarted: ContainerID | None = None,
         refusals: tuple[str, ...] = (),
         is_reported: bool = False,
+        extension: str = "",
     ) -> None:
         super().__init__(message)
         self.reason, self.message = reason, message
@@ -32,8 +34,9 @@ class ContainerStartError(Exception):
         self.unstarted = unstarted
         self.refusals = refusals
         self.is_reported = is_reported
+        self.extension = extension
 
     @property
     def value(self) -> StartError:
         """The reason and the message, for the state of the pod."""
-        return StartError(self.reason, self.message)
+        return StartError(self.reason, self.message, self.extension)

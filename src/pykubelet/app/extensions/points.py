@@ -15,7 +15,17 @@ from typing import Any
 from pykubelet.app.extensions.cgroup_files import EVERY_FILE, CgroupKernel, defaults, take_values
 from pykubelet.app.extensions.guard import Guard, WrongAnswer
 from pykubelet.app.extensions.load import PLACE, LoadedExtension
-from pykubelet.app.extensions.views import PodViews, cpu_views, demand_views, image_view, node_view, usage_view
+from pykubelet.app.extensions.views import (
+    NodeNow,
+    PodViews,
+    cpu_views,
+    demand_views,
+    image_view,
+    node_now,
+    node_view,
+    pull_view,
+    usage_view,
+)
 from pykubelet.app.parts import Points
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cpuset import format_cpuset
@@ -24,13 +34,35 @@ from pykubelet.base.model.roster import Rejection
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.desired.roster.load import CountedPods
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionHold
-from pykubelet.extension import CpuMachine, CpuRequest, EvictionCandidate, Extension, Hold, MachineCpu, Reject
+from pykubelet.extension import (
+    CpuMachine,
+    CpuRequest,
+    EvictionCandidate,
+    Extension,
+    Hold,
+    MachineCpu,
+    Node,
+    PullLater,
+    PullNever,
+    PullNow,
+    Reject,
+)
 from pykubelet.observe.eviction.model import Candidate
-from pykubelet.provide.images.model import RankingFacts, RemovalCandidate
+from pykubelet.provide.images.model import (
+    PullDelay,
+    PullFacts,
+    PullPermit,
+    PullRefusal,
+    PullVerdict,
+    RankingFacts,
+    RemovalCandidate,
+)
 from pykubelet.provide.placement.cpu_policy import CpuDemand, StaticPolicy
 
 MAX_TEXT = 1024
 MAX_HOLD_S = 3600.0
+#: Of a pull.
+MAX_PRIORITY = 1_000_000
 _REASON = re.compile(r"[A-Z][A-Za-z0-9]{0,127}")
 
 
@@ -42,17 +74,24 @@ class AskedExtension(Value):
 
 
 class Asker:
-    """Asks the extensions at each point, in the order in which they were given; the first answer that is not None counts."""
+    """Asks the extensions at each point, in the order in which they were given; the first answer that is not None counts.
+
+    `read_kernel`: which cgroup files the machine has; None: none can be changed. `node`: None: the view of the node is empty, except at
+    an admission.
+    """
 
     def __init__(
-        self, loaded: Sequence[tuple[LoadedExtension, Guard]], read_kernel: Callable[[], CgroupKernel] | None = None
+        self,
+        loaded: Sequence[tuple[LoadedExtension, Guard]],
+        read_kernel: Callable[[], CgroupKernel] | None = None,
+        node: NodeNow | None = None,
     ) -> None:
-        """`read_kernel`: which cgroup files the machine has; None: none can be changed."""
         self._asked = {
             point: [AskedExtension(item.extension, guard) for item, guard in loaded if point in item.points]
             for point in {point for item, _ in loaded for point in item.points}
         }
         self._views = PodViews()
+        self._node = node
         self._cpus: tuple[MachineCpu, ...] | None = None
         self._read_kernel = read_kernel
         self._kernel: CgroupKernel | None = None
@@ -66,6 +105,7 @@ class Asker:
             cgroup=self._cgroup if "cgroup" in have else None,
             place={asked.guard.name: partial(self._place, asked) for asked in have.get(PLACE, ())},
             rank_images_for_removal=self._rank_images if "rank_images_for_removal" in have else None,
+            pull=self._pull if "pull" in have else None,
         )
 
     def _first(self, point: str, args: tuple[Any, ...], take: Callable[[str, Any], Any]) -> Any:
@@ -115,6 +155,11 @@ class Asker:
         order: Sequence[int] | None = self._first("rank_images_for_removal", (views,), take)
         return None if order is None else [candidates[index] for index in order]
 
+    def _pull(self, facts: PullFacts) -> PullVerdict | None:
+        node = node_now(self._node, self._views) if self._node is not None else Node("")
+        answer: PullVerdict | None = self._first("pull", (pull_view(facts, self._views), node), take_pull)
+        return answer
+
 
 def take_admission(name: str, answer: object) -> Rejection | AdmissionHold:
     """The answer of `admit` as the roster takes it. Raises WrongAnswer."""
@@ -124,13 +169,11 @@ def take_admission(name: str, answer: object) -> Rejection | AdmissionHold:
         message = _text("message", answer.message)
         return Rejection(answer.reason, f"{message} (extension {name})")
     if type(answer) is Hold:
-        again_s = answer.again_s
-        if isinstance(again_s, bool) or not isinstance(again_s, (int, float)) or not 1 <= again_s <= MAX_HOLD_S:
-            raise WrongAnswer(f"`again_s` must be from 1 to {MAX_HOLD_S:g}: it is {again_s!r}")
+        again_s = _number("again_s", answer.again_s, 1, MAX_HOLD_S)
         condition = _text("condition", answer.condition) or "condition"
         detail = f"{_text('message', answer.message)} (extension {name})".lstrip()
         wait = Wait(condition, Owner.EXTENSION, 0.0, name, "", detail, "ask the extension again")
-        return AdmissionHold(wait, float(again_s))
+        return AdmissionHold(wait, again_s)
     raise WrongAnswer(f"the answer must be Reject, Hold or None: it is {type(answer).__name__}")
 
 
@@ -165,11 +208,33 @@ def take_cpus(request: CpuRequest, machine: CpuMachine, answer: object) -> froze
     return cpus
 
 
+def take_pull(name: str, answer: object) -> PullVerdict:
+    """The answer of `pull` as the image manager takes it. Raises WrongAnswer."""
+    if type(answer) is PullNow:
+        priority = answer.priority
+        if type(priority) is not int or abs(priority) > MAX_PRIORITY:
+            raise WrongAnswer(f"`priority` must be an integer of at most {MAX_PRIORITY}: it is {priority!r}")
+        return PullPermit(priority)
+    if type(answer) is PullLater:
+        again_s = _number("again_s", answer.again_s, 1, MAX_HOLD_S)
+        return PullDelay(name, _text("message", answer.message), again_s)
+    if type(answer) is PullNever:
+        return PullRefusal(name, _text("message", answer.message))
+    raise WrongAnswer(f"the answer must be PullNow, PullLater, PullNever or None: it is {type(answer).__name__}")
+
+
+def _number(field: str, value: object, least: float, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        raise WrongAnswer(f"`{field}` must be from {least:g} to {most:g}: it is {value!r}")
+    return float(value)
+
+
 #: What checks the answer of each point: it gets the point's arguments and the answer, and raises WrongAnswer.
 CHECKS: dict[str, Callable[[Sequence[Any], Any], object]] = {
     "admit": lambda args, answer: take_admission("", answer),  # noqa: ARG005 - as all checks
     "rank_for_eviction": lambda args, answer: take_order(args[0], "", answer),
     "rank_images_for_removal": lambda args, answer: take_order(args[0], "", answer),
+    "pull": lambda args, answer: take_pull("", answer),  # noqa: ARG005 - as all checks
     "place": lambda args, answer: take_cpus(args[0], args[1], answer),
     "cgroup": lambda args, answer: take_values(EVERY_FILE, args[1].name if args[1] else "", args[2], "", answer),
 }

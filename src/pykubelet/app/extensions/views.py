@@ -11,14 +11,21 @@ from types import MappingProxyType
 from pykubelet.base.api import core
 from pykubelet.base.api.quantity import QuantityError, in_units, parse
 from pykubelet.base.api.times import parse_time
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.values import Value
+from pykubelet.base.model.evictions import NodePressure
+from pykubelet.base.model.lifecycle import ENDED_STAGES, Lifecycles
+from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.restart import is_sidecar
-from pykubelet.base.model.roster import is_critical, is_static
+from pykubelet.base.model.roster import Roster, is_critical, is_static
 from pykubelet.base.model.sizing import pod_requests, qos_class
 from pykubelet.base.model.usage import PodUse, bytes_on_disk
 from pykubelet.desired.roster.load import CountedPods
 from pykubelet.desired.roster.model import AdmissionFacts
-from pykubelet.extension import Container, CpuMachine, CpuRequest, Image, MachineCpu, Node, Pod, Usage
-from pykubelet.provide.images.model import NEVER, RankingFacts, RemovalCandidate
+from pykubelet.extension import Container, CpuMachine, CpuRequest, Image, MachineCpu, Node, Pod, PullAttempt, Usage
+from pykubelet.provide.images.decide import pull_policy
+from pykubelet.provide.images.model import NEVER, PullFacts, RankingFacts, RemovalCandidate
 from pykubelet.provide.placement.cpu_policy import CpuDemand, StaticPolicy
 from pykubelet.provide.placement.cpu_topology import CpuTopology
 
@@ -85,6 +92,42 @@ def node_view(facts: AdmissionFacts, counted: CountedPods, wall: float) -> Node:
     )
 
 
+class NodeNow(Value):
+    """What the view of the node is made of between admissions."""
+
+    node: Cell[NodeView]
+    roster: Cell[Roster]
+    lifecycles: Cell[Lifecycles]
+    pressure: Cell[NodePressure]
+    clock: Clock
+
+
+def node_now(sources: NodeNow, views: PodViews) -> Node:
+    """The view of the node as it is now, with the pods that are admitted and have not ended."""
+    node, lifecycles = sources.node.get(), sources.lifecycles.get().pods
+    names = sorted((node.allocatable.keys() | node.capacity.keys()) - {"pods"})
+    requested, pods = dict.fromkeys(names, 0), 0
+    for uid, entry in sources.roster.get().pods.items():
+        lifecycle = lifecycles.get(uid)
+        has_ended = lifecycle is not None and lifecycle.stage in ENDED_STAGES
+        if entry.rejection is not None or entry.admission_wait is not None or has_ended:
+            continue
+        pods += 1
+        for name, amount in views.of(entry.pod).requests.items():
+            if name in requested:
+                requested[name] += amount
+    return Node(
+        name=node.name,
+        labels=MappingProxyType(dict(node.labels)),
+        capacity=MappingProxyType(dict(node.capacity)),
+        allocatable=MappingProxyType(dict(node.allocatable)),
+        requested=MappingProxyType(requested),
+        pods=pods,
+        conditions=tuple(str(condition) for condition in sources.pressure.get().conditions),
+        time=sources.clock.wall(),
+    )
+
+
 def usage_view(use: PodUse | None) -> Usage | None:
     """The view of a pod's usage."""
     if use is None:
@@ -113,6 +156,20 @@ def demand_views(
     return (
         CpuRequest(pod, container, demand.count, demand.nodes, demand.reusable, demand.whole_cores),
         CpuMachine(cpus, demand.free, policy.reserved),
+    )
+
+
+def pull_view(facts: PullFacts, views: PodViews) -> PullAttempt:
+    """The view of a pull."""
+    request = facts.request
+    return PullAttempt(
+        image=request.image,
+        pod=views.of(facts.pod),
+        container=request.container,
+        attempt=facts.attempt,
+        policy=str(pull_policy(request.policy)),
+        is_present=facts.is_present,
+        waiting_since=facts.waiting_since,
     )
 
 

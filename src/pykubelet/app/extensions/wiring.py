@@ -10,6 +10,7 @@ from pykubelet.app.extensions.cgroup_files import CgroupKernel
 from pykubelet.app.extensions.guard import Board, Guard
 from pykubelet.app.extensions.load import LoadedExtensions
 from pykubelet.app.extensions.points import Asker
+from pykubelet.app.extensions.views import NodeNow
 from pykubelet.app.parts import Cells, Loops, Points, SharedParts
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.values import replace
@@ -27,7 +28,8 @@ def wire_extensions(
     calls = LimitedCalls(CallLimits())
     closing.callback(calls.close)
     board = Board(cells.extensions.writer, m.recorder, m.clock)
-    points, guards = ask_points(loaded, calls, board, m.quarantine.reason, partial(read_cgroup_kernel, m))
+    node = NodeNow(cells.node.cell, cells.roster.cell, cells.lifecycles.cell, cells.pressure.cell, m.clock)
+    points, guards = ask_points(loaded, calls, board, m.quarantine.reason, partial(read_cgroup_kernel, m), node)
     loops: Loops = [("extensions", enable_wanted(m.extensions_wanted, guards))]
     if loaded.programs:
         from pykubelet.app.extensions.processes import wire_processes  # not for extensions that are functions
@@ -44,10 +46,11 @@ def ask_points(
     board: Board,
     why_off: Callable[[str, bytes], str],
     read_kernel: Callable[[], CgroupKernel] | None = None,
+    node: NodeNow | None = None,
 ) -> tuple[Points, list[Guard]]:
     """The points of the extensions, and the guard of each. `why_off`: why what has this key and content is off; "" if it is not.
 
-    `read_kernel`: as of `Asker`.
+    `read_kernel`, `node`: as of `Asker`.
     """
     guards = []
     for item in loaded.extensions:
@@ -55,7 +58,7 @@ def ask_points(
         off = why_off(extension_key(extension.name), item.content)
         state = ExtensionState(extension.name, extension.version, item.file, item.points, off)
         guards.append((item, Guard(state, calls, board)))
-    return Asker(guards, read_kernel).points(), [guard for _, guard in guards]
+    return Asker(guards, read_kernel, node).points(), [guard for _, guard in guards]
 
 
 def read_cgroup_kernel(m: SharedParts) -> CgroupKernel:

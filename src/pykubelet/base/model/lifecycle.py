@@ -40,10 +40,14 @@ class KillReason(StrEnum):
 
 
 class StartError(Value):
-    """Why the last start of a container failed: a waiting reason and its message."""
+    """Why the last start of a container failed: a waiting reason and its message.
+
+    `extension`: the one that delays the start, which has not failed; empty: there is none.
+    """
 
     reason: str
     message: str
+    extension: str = ""
 
 
 class StatusOverride(Value):

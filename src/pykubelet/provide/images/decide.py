@@ -7,7 +7,8 @@ Rules:
    is pulled again with the pod's own credentials (policy Never: refused).
 3. Back-off is kept for each pod UID and image. While it lasts, the container waits with ImagePullBackOff; the message
    contains the last failure.
-4. If the runtime does not answer, the image is not at fault, and the back-off is short.
+4. Extensions are asked before a pull that these rules require: whether it is requested now, later or never.
+5. If the runtime does not answer, the image is not at fault, and the back-off is short.
 
 Reasons, messages and Event texts are exactly those of the reference kubelet.
 """
@@ -23,7 +24,14 @@ from pykubelet.base.kit.values import Value
 from pykubelet.base.model import reasons
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.provide.images.keyring import Credential, SecretSource, ServiceAccountSource
-from pykubelet.provide.images.model import ImageRequest, ImageSettings, PullPolicy, VerificationPolicy
+from pykubelet.provide.images.model import (
+    ImageRequest,
+    ImageSettings,
+    PullDelay,
+    PullPolicy,
+    PullRefusal,
+    VerificationPolicy,
+)
 from pykubelet.provide.images.names import InvalidImage, bare_name, parse_image
 from pykubelet.provide.images.records import ImageAccess, PulledRecord, SecretGrant
 
@@ -191,6 +199,16 @@ def backing_off(image: str, last: Failure | None) -> Failure:
     return Failure(reasons.IMAGE_PULL_BACK_OFF, message)
 
 
+def pull_delayed(request: ImageRequest, delay: PullDelay, last: Failure | None) -> Failure:
+    """The waiting reason of a container for which an extension delays the pull. `last`: how the pull has failed before, if it has."""
+    cause = Failure(f"extension {delay.extension} delays the pull", delay.message or "it gives no reason")
+    if last is not None:
+        return backing_off(request.image, cause)
+    inits = request.full_pod.spec.initContainers if request.full_pod is not None else ()
+    reason = reasons.POD_INITIALIZING if inits else reasons.CONTAINER_CREATING
+    return Failure(reason, f"{cause.reason}: {cause.message}")
+
+
 # Events
 
 
@@ -211,6 +229,13 @@ def inspect_failure(request: ImageRequest, spec_image: str, error: str) -> tuple
 def never_pull_failure(request: ImageRequest) -> tuple[Failure, KubeEvent]:
     """ErrImageNeverPull, for an absent image with the policy Never, and its Event."""
     message = f'Container image "{request.image}" is not present with pull policy of Never'
+    event = warning(EVENT_ERR_IMAGE_NEVER_PULL, message, request.pod, request.field_path)
+    return Failure(reasons.ERR_IMAGE_NEVER_PULL, message), event
+
+
+def refused_pull_failure(request: ImageRequest, refusal: PullRefusal) -> tuple[Failure, KubeEvent]:
+    """ErrImageNeverPull, for an image that an extension does not let be pulled, and its Event."""
+    message = f'Container image "{request.image}" must not be pulled: {refusal.message} (extension {refusal.extension})'
     event = warning(EVENT_ERR_IMAGE_NEVER_PULL, message, request.pod, request.field_path)
     return Failure(reasons.ERR_IMAGE_NEVER_PULL, message), event
 

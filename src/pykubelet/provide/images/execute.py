@@ -34,7 +34,11 @@ from pykubelet.provide.images.model import (
     ImageReady,
     ImageRequest,
     ImageSettings,
+    PullDelay,
+    PullFacts,
+    PullPermit,
     PullPolicy,
+    PullRefusal,
     WaitingPod,
     pull_waits,
 )
@@ -42,6 +46,9 @@ from pykubelet.provide.images.names import InvalidImage, parse_image, with_defau
 from pykubelet.provide.images.pulls import ImageService, PullDone, PullFailed, PullOrder, PullRunner
 from pykubelet.provide.images.record_store import RecordStore
 from pykubelet.provide.images.records import ImageIdentity, identity_of
+
+#: The pulls that extensions were asked about. Beyond that, those first asked about begin anew.
+MAX_PULLS = 4096
 
 
 class _Asked(Value):
@@ -54,6 +61,14 @@ class _Asked(Value):
 class _BackingOff(Value):
     entry: Backoff
     last: Failure
+
+
+class _Pulls(Value):
+    """What an extension learns of the pulls of one image for one container. `delayed`: the answer until its `retry_at`."""
+
+    since: float
+    begun: int = 0
+    delayed: ImageError | None = None
 
 
 class ImagePuller:
@@ -80,6 +95,8 @@ class ImagePuller:
         self._policy = BackoffPolicy(settings.back_off_initial_s, settings.back_off_max_s)
         self._back_offs: dict[str, _BackingOff] = {}
         self._arrivals = itertools.count(1)
+        #: By pod, container and image; only with an extension.
+        self._pulls: dict[tuple[PodUID, str, str], _Pulls] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -95,7 +112,9 @@ class ImagePuller:
         await self._credentials.stop()
 
     def forget(self, uid: PodUID) -> None:
-        """Forget the back-offs of a finished pod."""
+        """Forget the back-offs and pulls of a finished pod."""
+        for pulls in [pulls for pulls in self._pulls if pulls[0] == uid]:
+            del self._pulls[pulls]
         for key in [key for key in self._back_offs if key.startswith(f"{uid}_")]:
             del self._back_offs[key]
 
@@ -107,7 +126,8 @@ class ImagePuller:
         """
         outcome = await self._ensure(request, _Asked(next(self._arrivals), self._clock.wall()))
         if isinstance(outcome, ImageError):
-            self._recorder.post(decide.error_event(request, outcome.reason))
+            if not outcome.extension:
+                self._recorder.post(decide.error_event(request, outcome.reason))
         else:
             self._records.hand_out(outcome.image_id)
         return outcome
@@ -157,9 +177,12 @@ class ImagePuller:
                 return self._image_error(*decide.never_pull_failure(request), self._in(decide.NEVER_PULL_RETRY_S))
             if (held := self._held_back(request, spec.image)) is not None:
                 return held
+        permit = await self._permit(request, spec, status)
+        if isinstance(permit, ImageError):
+            return permit
         is_present = None if policy is PullPolicy.ALWAYS else status is not None
         count_ensured(policy, is_present=is_present, must_pull=True)
-        return await self._pull(request, asked, spec, credentials)
+        return await self._pull(request, asked, spec, credentials, permit.priority)
 
     def _judge(self, spec_image: str, image: ImageIdentity) -> AccessDecision:
         begun = self._records.is_pulling(spec_image) or self._records.is_unknown(image)
@@ -180,12 +203,17 @@ class ImagePuller:
         return granted is not None
 
     async def _pull(
-        self, request: ImageRequest, asked: _Asked, spec: pb.ImageSpec, credentials: tuple[Credential, ...]
+        self,
+        request: ImageRequest,
+        asked: _Asked,
+        spec: pb.ImageSpec,
+        credentials: tuple[Credential, ...],
+        priority: int,
     ) -> ImageReady | ImageError:
         begun = self._clock.monotonic()
         self._recorder.post(decide.pulling_event(request))
         auths = tuple(credential.auth for credential in credentials)
-        order = PullOrder(spec, auths, asked.arrival, request.sandbox_config)
+        order = PullOrder(spec, auths, asked.arrival, request.sandbox_config, priority)
         waiting = WaitingPod(request.pod, request.container, asked.at)
         result = await self._runner.run(order, waiting, credentials)
         if isinstance(result, PullFailed):
@@ -200,6 +228,7 @@ class ImagePuller:
         size = result.image.size if result.image is not None else 0
         self._recorder.post(decide.pulled_event(request, min(result.pull_s, waited_s), waited_s, size))
         self._forget_expired()
+        self._pulls.pop(_pulls_key(request), None)
         if result.image is None:
             error = "the image was pulled, but the runtime cannot find it"
             failure = decide.inspect_failure(request, spec_image, error)
@@ -209,6 +238,44 @@ class ImagePuller:
     def _present(self, request: ImageRequest, spec_image: str, status: pb.Image) -> ImageReady:
         event = decide.present_event(request, self._settings)
         return replace(_ready(status.id, spec_image, status), present=event)
+
+    # Extensions
+
+    async def _permit(
+        self, request: ImageRequest, spec: pb.ImageSpec, status: pb.Image | None
+    ) -> PullPermit | ImageError:
+        """Whether an extension lets the image be pulled now, and its priority; the error if it does not."""
+        ask = self._settings.ask_for_pull
+        if ask is None or request.full_pod is None:
+            return _PERMIT
+        key = _pulls_key(request)
+        pulls = self._pulls.get(key) or _Pulls(self._clock.wall())
+        delayed, now = pulls.delayed, self._clock.monotonic()
+        if delayed is not None and delayed.retry_at is not None and now < delayed.retry_at:
+            return delayed
+        try:
+            is_present = status is not None or await self._images.image_status(spec) is not None
+        except CriError:
+            is_present = False
+        verdict = ask(PullFacts(request, request.full_pod, pulls.begun + 1, is_present, pulls.since))
+        if isinstance(verdict, PullRefusal):
+            self._keep(key, replace(pulls, delayed=None))
+            return self._image_error(
+                *decide.refused_pull_failure(request, verdict), self._in(decide.NEVER_PULL_RETRY_S)
+            )
+        if isinstance(verdict, PullDelay):
+            held = self._back_offs.get(decide.back_off_key(request, spec.image))
+            failure = decide.pull_delayed(request, verdict, held.last if held is not None else None)
+            error = ImageError(failure.reason, failure.message, self._in(verdict.again_s), verdict.extension)
+            self._keep(key, replace(pulls, delayed=error))
+            return error
+        self._keep(key, replace(pulls, begun=pulls.begun + 1, delayed=None))
+        return verdict if verdict is not None else _PERMIT
+
+    def _keep(self, key: tuple[PodUID, str, str], pulls: _Pulls) -> None:
+        self._pulls[key] = pulls
+        if len(self._pulls) > MAX_PULLS:
+            del self._pulls[next(iter(self._pulls))]
 
     # Back-off
 
@@ -245,6 +312,13 @@ class ImagePuller:
 
     def _in(self, seconds: float) -> float:
         return self._clock.monotonic() + seconds
+
+
+_PERMIT = PullPermit()
+
+
+def _pulls_key(request: ImageRequest) -> tuple[PodUID, str, str]:
+    return request.pod.uid, request.container, request.image
 
 
 def _spec(request: ImageRequest, spec_image: str) -> pb.ImageSpec:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 
+from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent
@@ -46,7 +47,8 @@ class ImageRequest(Value):
     """A request for the image of one container of one pod.
 
     `image`: as in the pod. `policy`: imagePullPolicy (empty counts as IfNotPresent). `field_path`: for the Events.
-    `sandbox_config`: what the runtime gets about the pod with the pull. `annotations`: the pod's.
+    `sandbox_config`: what the runtime gets about the pod with the pull. `annotations`: the pod's. `full_pod`: what extensions are asked
+    about; None: they are not asked.
     """
 
     pod: PodRef
@@ -59,6 +61,7 @@ class ImageRequest(Value):
     account: PullAccount | None = None
     sandbox_config: PodSandboxConfig | None = None
     runtime_handler: str = ""
+    full_pod: Pod | None = None
 
 
 class ImageReady(Value):
@@ -83,11 +86,13 @@ class ImageError(Value):
 
     `retry_at`: when to call `ensure` again (monotonic seconds). After a failed pull that is soon: the next call returns
     ImagePullBackOff with the time of the next attempt. None: a retry cannot help unless the image name changes.
+    `extension`: the one that delays the pull, which has not failed; empty: there is none.
     """
 
     reason: str
     message: str
     retry_at: float | None
+    extension: str = ""
 
 
 class PullStage(StrEnum):
@@ -129,6 +134,49 @@ def pull_waits(pulls: Iterable[ActivePull]) -> dict[PodUID, tuple[Wait, ...]]:
             wait = Wait(what, Owner.IMAGE_MANAGER, waiting.since, waiting.container, "Pulling", detail, step)
             waits[waiting.pod.uid] = (*waits.get(waiting.pod.uid, ()), wait)
     return waits
+
+
+# Extensions
+
+
+class PullFacts(Value):
+    """A pull that is about to be requested.
+
+    `attempt`: from 1, counts the pulls of this image for this container. `is_present`: the image is there, and is pulled again.
+    `waiting_since`: when the container began to wait for the image, in wall seconds.
+    """
+
+    request: ImageRequest
+    pod: Pod
+    attempt: int
+    is_present: bool
+    waiting_since: float
+
+
+class PullPermit(Value):
+    """The pull may be requested. Of the pulls that wait for a slot, those of the highest `priority` come first."""
+
+    priority: int = 0
+
+
+class PullDelay(Value):
+    """The pull is not requested before `again_s` seconds have passed; then `extension` is asked again."""
+
+    extension: str
+    message: str
+    again_s: float
+
+
+class PullRefusal(Value):
+    """The image must not be pulled for this container."""
+
+    extension: str
+    message: str
+
+
+PullVerdict = PullPermit | PullDelay | PullRefusal
+#: Asks the extensions about a pull; None: it is requested, without a priority.
+AskForPull = Callable[[PullFacts], PullVerdict | None]
 
 
 # Garbage collection
@@ -180,7 +228,8 @@ class ImageSettings(Value):
     `qps` 0: no limit. `max_parallel` None: no limit; `serialize` overrides it. Durations in seconds, `max_age_s` 0: off;
     thresholds in percent. `allowlist`: preloadedImagesVerificationAllowlist. `ensure_secret_pulled`: the gate
     KubeletEnsureSecretPulledImages. `protected`: image names never collected, beside pinned ones and the sandbox image.
-    `records_dir`: where pull records are kept. `ask_for_order`: None: no extension ranks images for removal.
+    `records_dir`: where pull records are kept. `ask_for_order`: None: no extension ranks images for removal. `ask_for_pull`: None: no
+    extension takes part in pulls.
     """
 
     records_dir: str
@@ -200,9 +249,12 @@ class ImageSettings(Value):
     gc_period_s: float = 300.0
     protected: frozenset[str] = frozenset()
     ask_for_order: AskForRemovalOrder | None = None
+    ask_for_pull: AskForPull | None = None
 
 
-def image_settings(settings: Settings, ask_for_order: AskForRemovalOrder | None = None) -> ImageSettings:
+def image_settings(
+    settings: Settings, ask_for_order: AskForRemovalOrder | None = None, ask_for_pull: AskForPull | None = None
+) -> ImageSettings:
     """The settings of this package from the configuration."""
     config = settings.config
     return ImageSettings(
@@ -219,6 +271,7 @@ def image_settings(settings: Settings, ask_for_order: AskForRemovalOrder | None 
         high_percent=config.imageGCHighThresholdPercent,
         low_percent=config.imageGCLowThresholdPercent,
         ask_for_order=ask_for_order,
+        ask_for_pull=ask_for_pull,
     )
 
 

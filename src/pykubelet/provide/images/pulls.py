@@ -46,13 +46,14 @@ class ImageService(Protocol):
 class PullOrder(Value):
     """An image to pull and the credentials for it. `auths` are tried one after another; none: the pull is anonymous.
 
-    `arrival`: the sequence number of the request; earlier requests come first in the queue.
+    `arrival`: the sequence number of the request. In the queue, a higher `priority` comes first, then an earlier request.
     """
 
     spec: pb.ImageSpec
     auths: tuple[Auth, ...]
     arrival: int
     sandbox_config: pb.PodSandboxConfig | None = None
+    priority: int = 0
 
     @property
     def key(self) -> tuple[str, str, tuple[Auth, ...]]:
@@ -124,6 +125,7 @@ class PullRunner:
     ) -> PullDone | PullFailed:
         """Join the pull with the same key, or begin one, and wait for it. Cancelling the last waiting call cancels the pull."""
         pull = self._joinable.get(order.key) or self._begin(order)
+        self._queue.raise_priority(pull.ticket, order.priority)
         number = next(self._numbers)
         pull.waiters[number] = _Waiter(pod, credentials)
         assert pull.task is not None
@@ -140,7 +142,7 @@ class PullRunner:
         pull = _Pull(next(self._numbers), order, self._clock.wall())
         self._joinable[order.key] = pull
         self._all[pull.ticket] = pull
-        self._queue.join(pull.ticket, order.arrival)
+        self._queue.join(pull.ticket, order.arrival, order.priority)
         pull.task = self._tasks.start_child(f"pull {order.spec.image}", self._pull(pull))
         self._admit()
         return pull
@@ -273,26 +275,34 @@ def _auth_config(auth: Auth) -> pb.AuthConfig:
 
 
 class PullQueue:
-    """Queues pulls, identified by tickets, in order of arrival. `limit`: parallel pulls; None: no limit."""
+    """Queues pulls, identified by tickets, by priority and then in order of arrival. `limit`: parallel pulls; None: no limit."""
 
     def __init__(self, limit: int | None, bucket: TokenBucket) -> None:
         self._limit = limit
         self._bucket = bucket
-        self._waiting: list[tuple[int, int]] = []
+        self._waiting: list[tuple[int, int, int]] = []  # the negative of the priority, arrival, ticket
         self._running: set[int] = set()
 
-    def join(self, ticket: int, arrival: int) -> None:
-        """Put a pull into the queue, before all that arrived later."""
-        bisect.insort(self._waiting, (arrival, ticket))
+    def join(self, ticket: int, arrival: int, priority: int = 0) -> None:
+        """Put a pull into the queue, before all of its priority that arrived later."""
+        bisect.insort(self._waiting, (-priority, arrival, ticket))
+
+    def raise_priority(self, ticket: int, priority: int) -> None:
+        """Give a waiting pull this priority, unless it has a higher one."""
+        for place, (negative, arrival, waiting) in enumerate(self._waiting):
+            if waiting == ticket and -negative < priority:
+                del self._waiting[place]
+                self.join(ticket, arrival, priority)
+                return
 
     def leave(self, ticket: int) -> None:
         """Remove a pull that has ended or was cancelled."""
-        self._waiting = [place for place in self._waiting if place[1] != ticket]
+        self._waiting = [place for place in self._waiting if place[-1] != ticket]
         self._running.discard(ticket)
 
     def position(self, ticket: int) -> int:
         """The place of a pull in the queue, from 1; 0 if it is running."""
-        return next((n for n, (_, waiting) in enumerate(self._waiting, 1) if waiting == ticket), 0)
+        return next((n for n, (_, _, waiting) in enumerate(self._waiting, 1) if waiting == ticket), 0)
 
     def admit(self, now: float) -> tuple[list[int], float | None]:
         """The tickets that start now, and the seconds after which to call this again (None: when a pull leaves)."""
@@ -302,7 +312,7 @@ class PullQueue:
                 return admitted, None
             if not self._bucket.take(now):
                 return admitted, self._bucket.wait_s(now)
-            _, ticket = self._waiting.pop(0)
+            *_, ticket = self._waiting.pop(0)
             self._running.add(ticket)
             admitted.append(ticket)
         return admitted, None
