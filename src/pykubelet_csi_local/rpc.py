@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from pykubelet.base.kit.flight import Done, Failed, SingleFlight
+from pykubelet.base.kit.flight import SingleFlight, value_of
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.services.process import run_program
@@ -56,14 +56,10 @@ def required(value: str, name: str) -> str:
 
 async def blocking(flight: SingleFlight, volume_id: str, work: Callable[[], T]) -> T:
     """Run blocking work on a volume. Raises RpcError (ABORTED) while earlier work on it still runs, or if it takes too long."""
-    outcome = await flight.run(volume_id, work, WORK_S)
-    match outcome:
-        case Done(value):
-            return value
-        case Failed(error):
-            raise error
-        case _:
-            raise RpcError(Code.ABORTED, f"earlier work on volume {volume_id} is still under way")
+    return value_of(
+        await flight.run(volume_id, work, WORK_S),
+        lambda _: RpcError(Code.ABORTED, f"earlier work on volume {volume_id} is still under way"),
+    )
 
 
 async def run_tool(*argv: str, good: tuple[int, ...] = (0,)) -> None:

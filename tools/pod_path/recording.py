@@ -37,7 +37,7 @@ _UID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 #: The part of a key of blocking work that is the same for all pods and folders.
 _NAME = re.compile(r"[^:/ ]*")
 #: A piece of blocking work, in `pykubelet.base.kit.flight`.
-_JOB = "SingleFlight.run.<locals>.job"
+_JOB = "SingleFlight._carry_out"
 
 
 class Kind(Enum):

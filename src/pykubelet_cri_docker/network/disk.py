@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from pykubelet.base.kit.flight import Done, Failed, SingleFlight
+from pykubelet.base.kit.flight import SingleFlight, value_of
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet_cri_docker.network.model import CniError
 
@@ -25,12 +25,10 @@ class CniDisk:
     async def run(self, work: Callable[[], T]) -> T:
         """The result of `work`."""
         self._runs += 1  # pieces of work do not wait for each other
-        match await self._flight.run(str(self._runs), work, DISK_S):
-            case Done(value):
-                return value
-            case Failed(HostError() as error):
-                raise CniError(str(error)) from error
-            case Failed(error):
-                raise error
-            case _:
-                raise CniError(f"the disk with the files of CNI does not answer within {DISK_S:g} s")
+        try:
+            return value_of(
+                await self._flight.run(str(self._runs), work, DISK_S),
+                lambda _: CniError(f"the disk with the files of CNI does not answer within {DISK_S:g} s"),
+            )
+        except HostError as error:
+            raise CniError(str(error)) from error

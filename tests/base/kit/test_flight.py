@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ import pytest
 from support.virtual_time import VirtualLoop
 
 from pykubelet.base.kit import flight as flight_module
-from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain, value_of
 
 
 async def test_value_and_error_come_back_as_values() -> None:
@@ -26,6 +27,14 @@ async def test_value_and_error_come_back_as_values() -> None:
 
     assert await flight.run("a", fail, 60) == Failed(error)
     assert await flight.run("a", lambda: 8, 60) == Done(8)
+
+
+def test_the_value_of_an_outcome() -> None:
+    assert value_of(Done(7), lambda _: TimeoutError()) == 7
+    with pytest.raises(ValueError, match="wrong"):
+        value_of(Failed(ValueError("wrong")), lambda _: TimeoutError())
+    with pytest.raises(TimeoutError, match=r"since 3\.5"):
+        value_of(Uncertain(3.5), lambda since: TimeoutError(f"since {since}"))
 
 
 async def test_an_error_keeps_nothing_of_its_work_in_memory() -> None:
@@ -47,6 +56,38 @@ async def test_an_error_keeps_nothing_of_its_work_in_memory() -> None:
     assert isinstance(outcome, Failed)
     assert outcome.error.__traceback__ is not None, "the lines are kept"
     assert alive[0]() is None
+
+
+async def test_an_error_is_gone_with_its_outcome() -> None:
+    """No collection of garbage is needed for it: a pod may have thousands of volumes that cannot be set up."""
+    flight = SingleFlight("test")
+
+    class Refused(Exception):
+        pass
+
+    def fail() -> None:
+        try:
+            raise OSError(28, "full")
+        except OSError as error:
+            raise Refused from error
+
+    gc.collect()
+    gc.disable()
+    try:
+        outcome = await flight.run("a", fail, 60)
+        assert isinstance(outcome, Failed)
+        error = weakref.ref(outcome.error)
+        await flight.run("a", lambda: 7, 60)
+        del outcome
+        assert error() is None
+        try:
+            value_of(await flight.run("a", fail, 60), lambda _: TimeoutError())
+        except Refused as refused:
+            error = weakref.ref(refused)
+        await flight.run("a", lambda: 7, 60)
+        assert error() is None, "also if it was raised again"
+    finally:
+        gc.enable()
 
 
 async def test_work_of_one_key_never_overlaps() -> None:

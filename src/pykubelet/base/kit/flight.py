@@ -15,6 +15,7 @@ import asyncio
 import threading
 import traceback
 from collections.abc import Callable
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
@@ -53,6 +54,20 @@ class Uncertain(Value):
 Outcome = Done[T] | Failed | Uncertain
 
 
+def value_of(outcome: Outcome[T], late: Callable[[float], Exception]) -> T:
+    """What the work returned. Raises its error, or for work that is not done in time `late` of the time since when it runs.
+
+    Pass an outcome that no variable has: a function that raises an error which one of its variables has would be kept by it, and would
+    keep it, until a garbage collection.
+    """
+    if isinstance(outcome, Done):
+        return outcome.value
+    try:
+        raise outcome.error if isinstance(outcome, Failed) else late(outcome.since)
+    finally:
+        del outcome
+
+
 class SingleFlight:
     """Runs blocking callables in up to `workers` threads, not counting stuck and slow ones; one at a time per key."""
 
@@ -83,29 +98,12 @@ class SingleFlight:
         """Run `work` in a thread and await it for `deadline_s` seconds at most; at most one piece runs per key."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outcome[T]] = loop.create_future()
-
-        def job() -> None:
-            outcome: Outcome[T]
-            with self._lock:
-                self._begun[key] = loop.time()
-                self._threads[key] = threading.get_native_id()
-            try:
-                outcome = Done(work())
-            except Exception as error:  # noqa: BLE001 - handed to the caller as a value
-                _forget_locals(error)
-                outcome = Failed(error)
-            self._end(key)
-            try:
-                loop.call_soon_threadsafe(_settle, future, outcome)
-            except RuntimeError:
-                return  # the loop has ended; nothing waits for the result
-
         since = loop.time()
         with self._lock:
             if key in self._running:
                 return Uncertain(self._running[key])
             self._running[key] = since
-            self._queue.put(job)
+            self._queue.put(partial(self._carry_out, loop, key, work, future))
             is_served = len(self._running) <= self._live or self._grow()
         if not is_served:
             loop.call_later(HOLD_S, self._relieve, loop, key)
@@ -114,6 +112,31 @@ class SingleFlight:
             return await future
         finally:
             timer.cancel()
+
+    def _carry_out(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        key: str,
+        work: Callable[[], T],
+        future: asyncio.Future[Outcome[T]],
+    ) -> None:
+        """Run `work` in this thread, and hand over its outcome."""
+        outcome: Outcome[T]
+        with self._lock:
+            self._begun[key] = loop.time()
+            self._threads[key] = threading.get_native_id()
+        try:
+            outcome = Done(work())
+        except Exception as error:  # noqa: BLE001 - handed to the caller as a value
+            _forget_locals(error)
+            outcome = Failed(error)
+        self._end(key)
+        try:
+            loop.call_soon_threadsafe(_settle, future, outcome)
+        except RuntimeError:
+            return  # the loop has ended; nothing waits for the result
+        finally:
+            del work, future, outcome  # an error refers to this frame: it would wait for a garbage collection
 
     def renew(self, key: str) -> None:
         """Note that the work of `key` makes progress: it misses its deadline only if it makes none for that long. Thread-safe."""

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
-from pykubelet.base.kit.flight import Done, Failed, SingleFlight
+from pykubelet.base.kit.flight import SingleFlight, value_of
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.paths import Beneath, log_file
 from pykubelet.edges.cri import log_parts
@@ -227,14 +227,13 @@ class _Work:
 
     async def run(self, path: str, work: Callable[[], T]) -> T:
         """The result of `work`, which reads the file at `path`. Raises HostError."""
-        outcome = await self._flight.run(self._key, work, READ_DEADLINE_S)
-        if isinstance(outcome, Done):
-            return outcome.value
-        if isinstance(outcome, Failed) and isinstance(outcome.error, OSError):
-            raise translated("read", path, outcome.error) from outcome.error
-        if isinstance(outcome, Failed):
-            raise outcome.error
-        raise HostError("read", path, "ETIMEDOUT", "the disk does not answer")
+        try:
+            return value_of(
+                await self._flight.run(self._key, work, READ_DEADLINE_S),
+                lambda _: HostError("read", path, "ETIMEDOUT", "the disk does not answer"),
+            )
+        except OSError as error:
+            raise translated("read", path, error) from error
 
 
 class _Reading:

@@ -17,7 +17,7 @@ from pykubelet.base.api.core import ObjectMeta
 from pykubelet.base.api.selectors import field_selector
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Done, Failed, SingleFlight
+from pykubelet.base.kit.flight import SingleFlight, value_of
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.metrics import Counter, Histogram
 from pykubelet.base.kit.supervise import Supervisor
@@ -371,9 +371,7 @@ class CertificateLoop:
         return (self._found.not_after - self._clock.wall()) / 86400 if self._found is not None else 0.0
 
     async def _on_disk(self, work: Callable[[], T]) -> T:
-        outcome = await self._flight.run(f"certificates:{self._store.current}", work, DISK_DEADLINE_S)
-        if isinstance(outcome, Done):
-            return outcome.value
-        if isinstance(outcome, Failed):
-            raise outcome.error
-        raise HostError("read", self._store.current, "ETIMEDOUT", "the disk does not answer")
+        return value_of(
+            await self._flight.run(f"certificates:{self._store.current}", work, DISK_DEADLINE_S),
+            lambda _: HostError("read", self._store.current, "ETIMEDOUT", "the disk does not answer"),
+        )

@@ -10,7 +10,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 
-from pykubelet.base.kit.flight import Done, Failed, SingleFlight
+from pykubelet.base.kit.flight import SingleFlight, value_of
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.errors import HostError
@@ -100,9 +100,7 @@ def _write(files: TlsFiles, made: SelfSigned) -> bool:
 
 
 async def _in_flight(flight: SingleFlight, files: TlsFiles, work: Callable[[], bool]) -> bool:
-    outcome = await flight.run(f"serving:{files.certificate}", work, WRITE_DEADLINE_S)
-    if isinstance(outcome, Done):
-        return outcome.value
-    if isinstance(outcome, Failed):
-        raise outcome.error
-    raise HostError("write", files.certificate, "ETIMEDOUT", "the disk does not answer")
+    return value_of(
+        await flight.run(f"serving:{files.certificate}", work, WRITE_DEADLINE_S),
+        lambda _: HostError("write", files.certificate, "ETIMEDOUT", "the disk does not answer"),
+    )

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar, assert_never
 
 from pykubelet.base.api.storage import VolumeAttachment
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Done, Failed, Outcome, SingleFlight, Uncertain
+from pykubelet.base.kit.flight import Done, Failed, Outcome, SingleFlight, Uncertain, value_of
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
@@ -343,12 +343,9 @@ class Executor:
         note: Callable[[Note], None] = drop_note,
     ) -> _Ended:
         async def blocking(work: Callable[[], T], deadline_s: float = SET_UP_S) -> T:
-            match outcome := await self._flight.run(key, work, deadline_s):
-                case Done(value):
-                    return value
-                case Failed(error):
-                    raise error
-            raise UncertainError(self._no_answer(outcome.since))
+            return value_of(
+                await self._flight.run(key, work, deadline_s), lambda since: UncertainError(self._no_answer(since))
+            )
 
         try:
             await calls(CallContext(plugins, blocking, note, progress=lambda: self._go_on(key)))

@@ -13,7 +13,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from pykubelet.base.api.times import parse_time
-from pykubelet.base.kit.flight import Done, Failed, SingleFlight
+from pykubelet.base.kit.flight import Done, SingleFlight, value_of
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.shown_tree import ShownDirectory, ShownFile, close_shown, open_shown, read_shown
@@ -308,9 +308,7 @@ class NodeLogs:
         return await self._run(path, read)
 
     async def _run(self, path: str, work: Callable[[], T]) -> T:
-        outcome = await self._flight.run(f"node-log:{path}:{id(work)}", work, READ_DEADLINE_S)
-        if isinstance(outcome, Done):
-            return outcome.value
-        if isinstance(outcome, Failed):
-            raise outcome.error
-        raise HostError("read", path, "ETIMEDOUT", "the disk does not answer")
+        return value_of(
+            await self._flight.run(f"node-log:{path}:{id(work)}", work, READ_DEADLINE_S),
+            lambda _: HostError("read", path, "ETIMEDOUT", "the disk does not answer"),
+        )

@@ -23,7 +23,7 @@ from pykubelet.act.runtime.render.env import parse_env_file
 from pykubelet.act.runtime.render.render_config import HEAVY, log_path, render_container, weight
 from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain, value_of
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import beside, finish
@@ -291,20 +291,14 @@ class ContainerStarter:
         if weight(container, ctx) < HEAVY:
             with WORK.on(pod.metadata.uid):
                 return render_container(pod, container, settings, ctx)
-        outcome = await self._flight.run_next(
-            f"render:{pod.metadata.uid}:{container.name}",
-            lambda: render_container(pod, container, settings, ctx),
-            FILES_DEADLINE_S,
+        return value_of(
+            await self._flight.run_next(
+                f"render:{pod.metadata.uid}:{container.name}",
+                lambda: render_container(pod, container, settings, ctx),
+                FILES_DEADLINE_S,
+            ),
+            lambda _: ContainerStartError("the configuration takes too long to make"),
         )
-        match outcome:
-            case Done(value):
-                return value
-            case Failed(error):
-                raise error
-            case Uncertain():
-                raise ContainerStartError("the configuration takes too long to make")
-            case _:
-                assert_never(outcome)
 
     def _report_refusals(self, pod: Pod, container: AnyContainer, refusals: Sequence[str]) -> None:
         for refusal in refusals:

@@ -25,7 +25,7 @@ from pykubelet.act.runtime.lifecycle.decide_userns import (
 )
 from pykubelet.act.runtime.render.context import UserNamespace
 from pykubelet.act.runtime.start_error import ContainerStartError
-from pykubelet.base.kit.flight import Done, Failed, SingleFlight
+from pykubelet.base.kit.flight import SingleFlight, value_of
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.paths import Beneath, Paths
@@ -113,12 +113,10 @@ class UserNamespaceManager:
 
     async def _files(self, uid: str, work: Callable[[], T]) -> T:
         """The result of blocking work; HostError if it fails or does not end."""
-        outcome = await self._flight.run_next(f"userns:{uid}", work, FILES_DEADLINE_S)
-        if isinstance(outcome, Done):
-            return outcome.value
-        if isinstance(outcome, Failed):
-            raise outcome.error
-        raise HostError("open", self._paths.pods, "ETIMEDOUT", "the directory of the pods does not answer")
+        return value_of(
+            await self._flight.run_next(f"userns:{uid}", work, FILES_DEADLINE_S),
+            lambda _: HostError("open", self._paths.pods, "ETIMEDOUT", "the directory of the pods does not answer"),
+        )
 
     # After a restart
 
