@@ -15,6 +15,7 @@ PEAK = 8 * MIB
 LARGER = {
     "tokens": "each of 9,000 tokens has a task and a request that wait for a slot",
     "sources of one config map": "the plan of a volume with 40,000 files",
+    "volumes of one config map": "the state of 3,990 volumes, and the contents of 40,000 files",
     "volumes with many mounts below each other": "the mounts of containers as the runtime reports them",
     "containers with volumes": "the mounts of containers as the runtime reports them",
     "volumes with a mount each": "mounts as the runtime reports them, and the state of 3,990 volumes",

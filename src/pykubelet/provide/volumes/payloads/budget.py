@@ -40,7 +40,10 @@ class PayloadBudget:
         if count > MAX_FILES:
             raise VolumesError(f"the pod's volumes have {count} files, more than {MAX_FILES}: mount fewer keys")
         files = plan.files
-        sizes = {file.origin: file.size for file in {file.origin: file for file in files}.values()}
+        sizes: dict[int, int] = {}
+        for file in files:
+            if file.origin not in sizes:  # many files may have one content, which takes time to measure
+                sizes[file.origin] = file.size
         taken = sum(_size(sizes[file.origin], in_memory=plan.in_memory) for file in files)
         with self._lock:
             pod = self._pods.setdefault(uid, _Pod())
@@ -88,7 +91,7 @@ class _Pod:
 
     def add(self, path: str, files: Sequence[PayloadFile], sizes: Mapping[int, int], taken: int) -> None:
         """`sizes`: of the contents. `taken`: bytes of all files."""
-        self.volumes[path] = _Volume(len(files), taken, array("Q", [file.origin for file in files]))
+        self.volumes[path] = _Volume(len(files), taken, array("Q", (file.origin for file in files)))
         self.extra += taken
         self.count += len(files)
         for file in files:
