@@ -10,7 +10,7 @@ from act.runtime.rendering import CONTEXT, SETTINGS, make_pod, with_resources
 from app.extensions.conftest import Host
 
 from pykubelet.act.runtime.render.container_resources import container_resources
-from pykubelet.act.runtime.render.container_values import values_of
+from pykubelet.act.runtime.render.container_values import ask_extensions, values_of
 from pykubelet.act.runtime.render.context import RenderSettings
 from pykubelet.app.extensions.cgroup_files import FILES, CgroupKernel
 from pykubelet.app.extensions.load import LoadedExtension
@@ -80,7 +80,9 @@ def resources_of(
     v2 = kernel.version is CgroupVersion.V2
     made: RenderSettings = replace(SETTINGS, cgroup_v2=v2, ask_extensions=ask, **settings)
     pod = make_pod(container) if isinstance(container, Container) else make_pod()
-    return container_resources(pod, container, made, replace(CONTEXT, cpuset=cpuset), is_new=is_new)
+    found = container_resources(pod, container, made, replace(CONTEXT, cpuset=cpuset))
+    ask_extensions(found, pod, container, made, is_new=is_new)
+    return found
 
 
 def test_what_it_gets_of_a_container(hosts: Callable[..., Host]) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.plan.plan import ContainerResize
 from pykubelet.act.runtime.render.container_resources import container_resources, sandbox_resources
+from pykubelet.act.runtime.render.container_values import ask_extensions
 from pykubelet.act.runtime.render.context import ContainerContext, RenderSettings
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell
@@ -76,7 +77,8 @@ class ContainerResizer:
     ) -> str:
         """Set the resources of one running container to those of the pod's spec. `cpuset`: of the container, as it stays."""
         container = next(c for c in resizable(pod) if c.name == change.name)
-        wanted = container_resources(pod, container, settings, ContainerContext(cpuset=cpuset), is_new=False)
+        wanted = container_resources(pod, container, settings, ContainerContext(cpuset=cpuset))
+        ask_extensions(wanted, pod, container, settings)
         try:
             await self._cri.update_container_resources(change.instance, wanted)
         except CriError as error:

@@ -17,6 +17,7 @@ from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_w
 from pykubelet.act.runtime.lifecycle.metrics import STARTED_CONTAINERS_ERRORS
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper, StopTarget, restart_grace
+from pykubelet.act.runtime.render.container_values import ask_extensions
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, EnvFile, RenderSettings
 from pykubelet.act.runtime.render.dns import etc_hosts_content
 from pykubelet.act.runtime.render.env import parse_env_file
@@ -187,6 +188,7 @@ class ContainerStarter:
         refusals: list[str] = []
         for count in range(ctx.restart_count, ctx.restart_count + NAME_ATTEMPTS):
             config = await self._render(pod, container, settings, replace(ctx, restart_count=count))
+            ask_extensions(config.linux.resources, pod, container, settings, is_new=True)
             try:
                 made = ContainerID(await self._cri.create_container(sandbox.id, config, sandbox.config))
                 return CreatedContainer(made, count, tuple(refusals))

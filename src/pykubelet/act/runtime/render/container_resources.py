@@ -7,7 +7,6 @@ the pod itself.
 
 from __future__ import annotations
 
-from pykubelet.act.runtime.render.container_values import change_values, values_of
 from pykubelet.act.runtime.render.context import (
     LIMITED_SWAP,
     AnyContainer,
@@ -40,20 +39,9 @@ SYSTEM_NODE_CRITICAL = "system-node-critical"
 
 
 def container_resources(
-    pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext, *, is_new: bool = True
-) -> cri_pb2.LinuxContainerResources:
-    """The resources of one container. Pod-level limits replace limits that the container lacks. `is_new`: it is about to be created."""
-    resources = _resources(pod, container, settings, ctx)
-    if settings.ask_extensions is not None and isinstance(container, Container):
-        changed = settings.ask_extensions(pod, container.name, values_of(resources), is_new)
-        change_values(resources, changed, cgroup_v2=settings.cgroup_v2)
-    return resources
-
-
-def _resources(
     pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
 ) -> cri_pb2.LinuxContainerResources:
-    """The resources without what extensions change."""
+    """The resources of one container. Pod-level limits replace limits that the container lacks."""
     requests, own_limits = _listed(container)
     limits = with_claimed(own_limits, pod, container.name)
     resources = _cpu_and_memory(

@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pykubelet.act.runtime.render.context import AnyContainer, RenderSettings
+from pykubelet.base.api.core import Container, Pod
 from pykubelet.edges.cri import cri_pb2
 from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, shares_to_weight, weight_to_shares
 
 MAX = "max"
+
+
+def ask_extensions(
+    resources: cri_pb2.LinuxContainerResources,
+    pod: Pod,
+    container: AnyContainer,
+    settings: RenderSettings,
+    *,
+    is_new: bool = False,
+) -> None:
+    """Change the rendered resources as extensions want it. In the main thread only. `is_new`: the container is about to be created."""
+    if settings.ask_extensions is not None and isinstance(container, Container):
+        changed = settings.ask_extensions(pod, container.name, values_of(resources), is_new)
+        change_values(resources, changed, cgroup_v2=settings.cgroup_v2)
 
 
 def values_of(resources: cri_pb2.LinuxContainerResources) -> dict[str, str]:
