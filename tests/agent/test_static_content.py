@@ -120,6 +120,8 @@ async def test_a_config_map_that_comes_later_starts_the_pod_at_once(agent: Agent
     missing = 'no manifest has the ConfigMap "later"'
     await agent.wait_for("the wait", lambda: missing in details(agent, "by-env"))
     await agent.wait_for("the wait", lambda: missing in details(agent, "by-volume"))
+    (wait,) = agent.explain("by-volume")["waits"]
+    assert wait["next_step"] == "try again when a manifest has it"
     agent.put(config_map("later", other="x"))
     await agent.wait_for("the wait", lambda: "key mode in ConfigMap default/later" in details(agent, "by-env"))
     await agent.wait_for("the wait", lambda: "key of the ConfigMap default/later: mode" in details(agent, "by-volume"))

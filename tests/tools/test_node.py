@@ -20,6 +20,7 @@ TOOLS = Path(node.__file__).parents[1]
 #: The examples that stay up, with their containers that do.
 SERVICES = {
     "web": {"httpd"},
+    "settings": {"greeter"},
     "guaranteed": {"reader"},
     "host-network": {"interfaces"},
     "sidecar": {"shipper", "app"},

@@ -55,14 +55,15 @@ class VolumesError(Exception):
     """Planning, setting up, tearing down or checking a volume failed; the text is shown to users.
 
     `step`: the step of mounting that failed, as Events name it. `volume_reason`: the reason of an Event about the
-    PersistentVolume, "" for none.
+    PersistentVolume, "" for none. `until`: as in `RefusedPlan`.
     """
 
     volume_reason = ""
 
-    def __init__(self, text: str, step: str = SET_UP) -> None:
+    def __init__(self, text: str, step: str = SET_UP, until: str = "") -> None:
         super().__init__(text)
         self.step = step
+        self.until = until
 
 
 class PendingError(VolumesError):

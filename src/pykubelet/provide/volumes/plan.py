@@ -99,7 +99,7 @@ def _plan(inputs: PlanInputs) -> Plan:
         return RefusedPlan(str(error), UNTIL_ISSUED, step=error.step, waits=error.waits)
     except VolumesError as error:
         name = inputs.claimed.name if inputs.claimed is not None else ""
-        return RefusedPlan(str(error), step=error.step, spec_name=name, is_block=inputs.is_block)
+        return RefusedPlan(str(error), error.until, error.step, name, inputs.is_block)
     except QuantityError as error:
         return RefusedPlan(str(error))
     return plan

@@ -144,7 +144,11 @@ class Reader:
             return found
         if isinstance(found, Pending):
             raise PendingError(found.message, (found.wait,))
-        raise VolumesError(found.message)
+        raise VolumesError(found.message, until=self._until)
+
+    @property
+    def _until(self) -> str:
+        return "a manifest has it" if self._content.has_manifests else ""
 
     def _object_name(self, kind: str, name: str) -> str:
         """The object's name where the text need not be that of the reference kubelet, which refuses such pods."""
@@ -154,5 +158,5 @@ class Reader:
         """The files of the items, or of all keys. `complaint`: what is wrong if a key is missing; empty if that may be."""
         for item in items if complaint else ():
             if not any(item.key in data for data in parts):
-                raise VolumesError(f"{complaint}: {item.key}")
+                raise VolumesError(f"{complaint}: {item.key}", until=self._until)
         return [ObjectFiles(parts, tuple(items), self._mode, self._user)]
