@@ -14,7 +14,7 @@ This module needs the agent's code beside it; the rest of the package does not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -25,9 +25,29 @@ from pykubelet.app.extensions.load import ExtensionRefused, load_file
 from pykubelet.app.extensions.points import CHECKS
 from pykubelet.edges.host.services.limited_call import CallLimits, LimitedCalls, LimitError
 from pykubelet.extension.extension import Extension
-from pykubelet.extension.values import Container, EvictionCandidate, Node, Pod, Usage
+from pykubelet.extension.values import (
+    Container,
+    CpuMachine,
+    CpuRequest,
+    EvictionCandidate,
+    Image,
+    MachineCpu,
+    Node,
+    Pod,
+    Usage,
+)
 
-__all__ = ["ExtensionUnderTest", "load", "make_candidate", "make_container", "make_node", "make_pod"]
+__all__ = [
+    "ExtensionUnderTest",
+    "load",
+    "make_candidate",
+    "make_container",
+    "make_image",
+    "make_machine",
+    "make_node",
+    "make_pod",
+    "make_request",
+]
 GI = 1 << 30
 
 
@@ -95,6 +115,33 @@ def make_candidate(
 ) -> EvictionCandidate:
     """A pod that may be evicted, with its usage. `stalls`: percent by resource. `pod`: fields of Pod."""
     return EvictionCandidate(make_pod(name, **pod), Usage(memory, None, disk, MappingProxyType(dict(stalls or {}))))
+
+
+def make_image(name: str, size: int = 0, last_used: float = 0.0, **fields: Any) -> Image:
+    """An image that no container uses. `fields`: those of Image."""
+    return Image(**({"id": f"sha256:{name}", "names": (name,), "size": size, "last_used": last_used} | fields))
+
+
+def make_machine(
+    cores: int = 4, threads: int = 2, numa_nodes: int = 1, used: Iterable[int] = (), reserved: Iterable[int] = ()
+) -> CpuMachine:
+    """A machine of `cores` cores. Threads are numbered as Linux does: first one of every core, then the second ones.
+
+    A NUMA node is a socket with a last-level cache of its own. `used`: the CPUs that other containers have.
+    """
+    cpus = tuple(
+        MachineCpu(core + thread * cores, core, *(core * numa_nodes // cores,) * 3)
+        for thread in range(threads)
+        for core in range(cores)
+    )
+    return CpuMachine(cpus, frozenset(range(len(cpus))) - {*used, *reserved}, frozenset(reserved))
+
+
+def make_request(cpus: int, numa_nodes: Iterable[int] | None = None, whole_cores: bool = False) -> CpuRequest:
+    """A container of a Guaranteed pod that is to get `cpus` CPUs to itself."""
+    container = make_container(cpu=1000 * cpus)
+    nodes = frozenset(numa_nodes) if numa_nodes is not None else None
+    return CpuRequest(make_pod("web", container, qos="Guaranteed"), container, cpus, nodes, whole_cores=whole_cores)
 
 
 def _amounts(**amounts: int) -> Mapping[str, int]:
