@@ -14,7 +14,10 @@ def order(*images: Image, **settings: Any) -> list[str]:
 
 
 def test_of_two_alike_the_longest_unused_goes_first() -> None:
-    assert order(make_image("new", 100 * MB, last_used=900), make_image("old", 100 * MB, last_used=100)) == ["old", "new"]
+    assert order(make_image("new", 100 * MB, last_used=900), make_image("old", 100 * MB, last_used=100)) == [
+        "old",
+        "new",
+    ]
 
 
 def test_what_gains_more_for_its_cost_goes_first() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
-from pykubelet.extension import Hold, Reject
+from pykubelet.extension import Hold, Pod, PullAttempt, PullLater, PullNever, PullNow, Reject
 from pykubelet.extension.testing import load, make_candidate, make_container, make_node, make_pod
 
 SAMPLES = Path(__file__).parents[3] / "examples/extensions"
@@ -41,6 +42,66 @@ def test_eviction_by_stall() -> None:
     assert [candidate.pod.name for candidate in order] == ["noisy", "fair", "large"]
     assert stall.ask("rank_for_eviction", users, "nodefs.available") is None
     assert stall.ask("rank_for_eviction", [large], "memory.available") is None
+
+
+def deadline(runtime: str, period: str, cpu: int) -> Pod:
+    notes = {"deadline.example.com/runtime-us": runtime, "deadline.example.com/period-us": period}
+    return make_pod("task", make_container(cpu=cpu), annotations=notes)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "period", "cpu", "reason"),
+    [
+        ("2000", "10000", 200, ""),
+        ("2000", "10000", 199, "InvalidDeadline"),
+        ("20000", "10000", 3000, "InvalidDeadline"),
+        ("500", "10000", 200, "InvalidDeadline"),
+        ("two", "10000", 200, "InvalidDeadline"),
+        ("10000", "10000", 1000, "OutOfDeadlineBandwidth"),
+    ],
+)
+def test_deadline_admission(runtime: str, period: str, cpu: int, reason: str) -> None:
+    extension = load(SAMPLES / "deadline_admission.py")
+    node = make_node(cpu=4000, requested={"cpu": 3000})
+    answer = extension.ask("admit", deadline(runtime, period, cpu), node)
+    assert (answer.reason if answer is not None else "") == reason
+    assert extension.ask("admit", make_pod(), node) is None
+
+
+def test_the_quota_of_a_deadline_has_the_period_of_the_task() -> None:
+    extension = load(SAMPLES / "deadline_admission.py")
+    pod, values = deadline("2000", "10000", 200), MappingProxyType({"cpu.max": "max 100000"})
+    assert extension.ask("cgroup", pod, pod.containers[0], values) == {"cpu.max": "2100 10000"}
+    assert extension.ask("cgroup", make_pod(), make_container(), values) is None
+
+
+def test_memory_tiering() -> None:
+    extension = load(SAMPLES / "memory_tiering.py", {"cold_high": 0.25})
+    hot = make_container("cache", memory=100 * MI)
+    cold = make_container("archive", limits=MappingProxyType({"memory": 400 * MI}))
+    plain = make_container("web", memory=10 * MI)
+    notes = {"tier.example.com/cache": "hot", "tier.example.com/archive": "cold"}
+    pod, values = make_pod("shop", hot, cold, plain, annotations=notes), MappingProxyType({"memory.max": "max"})
+    assert extension.ask("cgroup", pod, hot, values) == {"memory.low": str(100 * MI)}
+    assert extension.ask("cgroup", pod, cold, values) == {"memory.low": "0", "memory.high": str(100 * MI)}
+    assert extension.ask("cgroup", pod, plain, values) is None
+    assert extension.ask("cgroup", pod, None, values) == {"memory.low": str(100 * MI)}
+
+
+def test_pull_priority() -> None:
+    extension = load(SAMPLES / "pull_priority.py", {"refused": ["evil.example/"], "longest_s": 600})
+    node = make_node(time=1000.0)
+
+    def answer(image: str, pod: Pod) -> object:
+        return extension.ask("pull", PullAttempt(image, pod, "main", waiting_since=900.0), node)
+
+    assert answer("shop:1", make_pod(priority=7)) == PullNow(7)
+    assert answer("shop:1", make_pod(priority=2_000_000_000)) == PullNow(1_000_000)
+    assert isinstance(answer("evil.example/x", make_pod()), PullNever)
+    soon = make_pod(annotations={"pull.example.com/not-before": "1970-01-01T00:17:30+00:00"})  # 1050
+    assert answer("shop:1", soon) == PullLater(50.0, "for another 50 s")
+    late = make_pod(annotations={"pull.example.com/not-before": "2026-12-01T00:00:00Z"})
+    assert answer("shop:1", late) == PullLater(60.0, "for another 500 s")
 
 
 def test_the_kit_fails_where_the_agent_would(tmp_path: Path) -> None:
