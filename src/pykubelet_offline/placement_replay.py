@@ -10,7 +10,7 @@ import msgspec
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.placement import DeviceResource, group_by_nodes
 from pykubelet.provide.placement.cpu_manager import CpuManager, CpuState
-from pykubelet.provide.placement.cpu_policy import StaticPolicy
+from pykubelet.provide.placement.cpu_policy import ChooseCpus, StaticPolicy
 from pykubelet.provide.placement.cpu_topology import topology_of
 from pykubelet.provide.placement.devices.device_manager import DeviceManager
 from pykubelet.provide.placement.devices.device_state import state_of
@@ -52,9 +52,9 @@ def parse_placement(head: Document) -> PlacementRecording:
         raise PlacementRecordingError(str(error)) from error
 
 
-def replay_placement(recording: PlacementRecording) -> tuple[ReplayedPlacement, ...]:
-    """Run the recorded steps again, each on what the one before has left."""
-    managers, done = _managers(recording.rules), []
+def replay_placement(recording: PlacementRecording, choose: ChooseCpus | None = None) -> tuple[ReplayedPlacement, ...]:
+    """Run the recorded steps again, each on what the one before has left. `choose`: an extension that chooses CPUs."""
+    managers, done = _managers(recording.rules, choose), []
     for step in recording.steps:
         managers = _with(managers, step.given)
         outcome: Value | None = None
@@ -80,11 +80,12 @@ def _short(value: object) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-def _managers(rules: RecordedRules) -> Managers:
+def _managers(rules: RecordedRules, choose: ChooseCpus | None) -> Managers:
     cpus = None
     if rules.options is not None and rules.machine is not None:
         pod_level = rules.topology.pod_level
-        policy = StaticPolicy(topology_of(rules.machine), rules.reserved, rules.options, pod_level=pod_level)
+        topology = topology_of(rules.machine)
+        policy = StaticPolicy(topology, rules.reserved, rules.options, pod_level=pod_level, choose=choose)
         cpus = CpuManager(policy, CpuState())
     memory = MemoryManager(
         rules.memory_policy, MemoryState(), rules.allocatable_memory, pod_level=rules.topology.pod_level

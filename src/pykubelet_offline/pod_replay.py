@@ -12,7 +12,7 @@ from typing import Any, get_args
 import msgspec
 
 from pykubelet.act.pods.decide import Rules, step
-from pykubelet.act.pods.model import Event
+from pykubelet.act.pods.model import Event, PodWorkerState
 from pykubelet.act.pods.recording import (
     VERSION,
     Document,
@@ -92,7 +92,10 @@ def replay(recording: Recording, hash_of: HashOf) -> tuple[ReplayedStep, ...]:
             break
         changed = as_document(changed_fields(state, after))
         given = tuple(as_document(command_fields(command)) for command in commands)
-        differences = (*_differing(recorded.changed, changed), *_differing_commands(recorded.commands, given))
+        differences = (
+            *_differing(_with_defaults(recorded.changed), changed),
+            *_differing_commands(recorded.commands, given),
+        )
         done.append(ReplayedStep(recorded.at, recorded.event_type, cause, changed, given, differences))
         state = after
     return tuple(done)
@@ -111,6 +114,18 @@ def _event_of(recorded: RecordedStep, number: int) -> Any:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         raise RecordingError(f"steps[{number}].event: {error}") from error
+
+
+def _with_defaults(changed: Document) -> Document:
+    """The recorded fields of a state; what values have got since the recording has its default."""
+    types = {field.name: field.type for field in msgspec.structs.fields(PodWorkerState)}
+    found = {}
+    for name, value in changed.items():
+        try:
+            found[name] = as_document({name: msgspec.convert(value, types[name])})[name]
+        except (KeyError, msgspec.ValidationError):
+            found[name] = value  # it is shown as a difference
+    return found
 
 
 def _differing(recorded: Document, now: Document) -> list[str]:

@@ -19,9 +19,12 @@ from pykubelet.act.pods.recording import Recording
 from pykubelet.base.kit.text import escape_controls
 from pykubelet.base.model.containers import container_hash
 from pykubelet.provide.placement.recording import KIND, PlacementRecording
+from pykubelet_offline.extensions_used import ExtensionsUsed
 from pykubelet_offline.placement_lines import placement_lines
 from pykubelet_offline.placement_replay import PlacementRecordingError, parse_placement, replay_placement
 from pykubelet_offline.pod_replay import RecordingError, ReplayedStep, parse, replay
+from pykubelet_offline.simulate_decisions import add_extension_option
+from pykubelet_offline.simulate_input import InputError
 
 DIFFERENT = 3
 MAX_FILE_BYTES = 64 * 1024 * 1024
@@ -41,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="show the fields of the state that each step changed"
     )
+    add_extension_option(parser)
     return parser
 
 
@@ -51,7 +55,9 @@ def main(argv: Sequence[str]) -> int:
         data = _read(options.file)
         placement = _placement_in(data)
         if placement is not None:
-            replayed = replay_placement(placement)
+            with ExtensionsUsed(options.extension) as extensions:
+                own = extensions.policy
+                replayed = replay_placement(placement, own[1] if own is not None else None)
             lines = list(placement_lines(placement, replayed))
             different = any(step.differences for step in replayed)
         else:
@@ -59,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
             steps = replay(recording, container_hash)
             lines = _lines(recording, steps, verbose=options.verbose)
             different = any(step.differences for step in steps)
-    except (OSError, RecordingError, PlacementRecordingError) as error:
+    except (OSError, RecordingError, PlacementRecordingError, InputError) as error:
         print(f"Error: {options.file}: {escape_controls(str(error))}", file=sys.stderr)
         return 1
     for line in lines:

@@ -14,10 +14,12 @@ from typing import Any
 
 from pykubelet.app.placement_map import map_lines, pod_lines
 from pykubelet.base.kit.text import escape_controls
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.placement import Placements
 from pykubelet.serve.explain.placement import placement_document, pod_placement_document
-from pykubelet_offline.simulate_decisions import add_parsers
+from pykubelet_offline.extensions_used import ExtensionsUsed
+from pykubelet_offline.simulate_decisions import add_extension_option, add_parsers
 from pykubelet_offline.simulate_input import InputError, read_machine, read_pods, read_settings, start_simulation
 from pykubelet_offline.simulation import SimulatedPod
 
@@ -36,17 +38,29 @@ def main(argv: Sequence[str]) -> int:
 
 def place(options: argparse.Namespace) -> int:
     """Admit the pods one after the other on a machine. Raises InputError."""
-    settings = read_settings(options.config)
-    simulation = start_simulation(read_machine(options.machine), settings)
-    pods = read_pods(options.pods) if options.pods else []
-    for remark in settings.remarks:
-        print(f"Warning: {escape_controls(remark.line)}", file=sys.stderr)
-    outcomes = [simulation.admit(pod) for pod in pods]
+    with ExtensionsUsed(options.extension) as extensions:
+        own = extensions.policy
+        settings = read_settings(options.config, options.extension, own[0] if own is not None else "static")
+        extensions.check_policy(settings)
+        machine = read_machine(options.machine)
+        pods = read_pods(options.pods) if options.pods else []
+        choose = extensions.points.place.get(settings.config.cpuManagerPolicy)
+        simulation = start_simulation(machine, settings, choose)
+        for remark in settings.remarks:
+            print(f"Warning: {escape_controls(remark.line)}", file=sys.stderr)
+        outcomes = [simulation.admit(pod) for pod in pods]
+        before = outcomes
+        if choose is not None:
+            static = replace(settings, config=replace(settings.config, cpuManagerPolicy="static"))
+            without = start_simulation(machine, static)
+            before = [without.admit(pod) for pod in pods]
+        for failure in extensions.failures:
+            print(f"Error: an extension has failed: {escape_controls(failure)}", file=sys.stderr)
     node = placement_document(simulation.placements(), Claims(), simulation.names)
     if options.output == "json":
         print(json.dumps({"pods": [_as_json(outcome) for outcome in outcomes], **node}, indent=2))
     else:
-        for line in _lines(outcomes, node):
+        for line in _lines(outcomes, before, node):
             print(escape_controls(line))
     return REJECTED if any(outcome.placement.rejection is not None for outcome in outcomes) else 0
 
@@ -72,17 +86,21 @@ def build_parser() -> argparse.ArgumentParser:
     placement.add_argument(
         "--config",
         metavar="FILE",
-        help="a KubeletConfiguration; without it, cpuManagerPolicy is static and CPU 0 is reserved",
+        help="a KubeletConfiguration; without it, CPU 0 is reserved, and cpuManagerPolicy is static or the extension",
     )
+    add_extension_option(placement)
     placement.add_argument("-o", "--output", choices=("text", "json"), default="text", help="the form of the answer")
     placement.set_defaults(run=place)
     add_parsers(commands)
     return parser
 
 
-def _lines(outcomes: Sequence[SimulatedPod], node: Mapping[str, Any]) -> Iterator[str]:
-    for outcome in outcomes:
-        yield from _outcome_lines(outcome)
+def _lines(outcomes: Sequence[SimulatedPod], before: Sequence[SimulatedPod], node: Mapping[str, Any]) -> Iterator[str]:
+    """`before`: what became of the pods without extensions."""
+    for outcome, other in zip(outcomes, before, strict=True):
+        lines, others = list(_outcome_lines(outcome)), list(_outcome_lines(other))
+        yield from lines
+        yield from (f"    without: {line.strip()}" for line in others if line not in lines)
     if outcomes:
         yield ""
     yield from map_lines(node)

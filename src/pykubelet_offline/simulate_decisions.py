@@ -10,26 +10,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pykubelet.app.extensions.guard import Board
-from pykubelet.app.extensions.load import load_extensions
-from pykubelet.app.extensions.wiring import ask_points
 from pykubelet.app.parts import Points
 from pykubelet.base.api.codec import DecodeError, from_object
 from pykubelet.base.api.core import Node, Pod
 from pykubelet.base.api.quantity import QuantityError, in_units, parse
 from pykubelet.base.api.times import parse_time
-from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import Clock, ManualClock, SystemClock
-from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.text import escape_controls
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.extensions import ExtensionStates
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.labels import SOURCE_API
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView, RuntimeReady
@@ -45,15 +37,14 @@ from pykubelet.base.model.usage import (
     PsiData,
     PsiStats,
 )
-from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Settings
 from pykubelet.desired.roster.decide import settle
 from pykubelet.desired.roster.merge import apply_source
 from pykubelet.desired.roster.model import AdmissionFacts, RosterState, admission_rules
-from pykubelet.edges.host.services.limited_call import CallLimits, LimitedCalls
 from pykubelet.observe.eviction.decide_evictions import in_order
 from pykubelet.observe.eviction.model import Candidate, FsLayout
 from pykubelet.observe.eviction.signals import SIGNAL_RULES
+from pykubelet_offline.extensions_used import ExtensionsUsed
 from pykubelet_offline.simulate_input import InputError, read_document, read_pods, read_settings
 
 CHANGED = 3
@@ -74,8 +65,7 @@ def admission(options: argparse.Namespace) -> int:
     """Admit the pods one after the other, with the extensions and without. Raises InputError."""
     settings, node, pods = read_settings(options.config), _read_node(options.node), read_pods(options.pods)
     clock: Clock = ManualClock(wall=_time(options.time)) if options.time else SystemClock()
-    with_extensions = _ExtensionsInUse(options.extension, clock)
-    with closing(with_extensions):
+    with ExtensionsUsed(options.extension, clock) as with_extensions:
         now = _admitted(pods, node, settings, with_extensions.points, clock)
         before = _admitted(pods, node, settings, Points(), clock)
         return _print(
@@ -89,8 +79,7 @@ def eviction(options: argparse.Namespace) -> int:
     """Rank the pods for a signal, with the extensions and without. Raises InputError."""
     pods, usage = read_pods(options.pods), _read_usage(options.summary)
     candidates = [Candidate(pod, usage.get(_name(pod))) for pod in pods]
-    with_extensions = _ExtensionsInUse(options.extension, SystemClock())
-    with closing(with_extensions):
+    with ExtensionsUsed(options.extension) as with_extensions:
         before = in_order(candidates, options.signal, FsLayout.SHARED, None)
         now = in_order(candidates, options.signal, FsLayout.SHARED, with_extensions.points.rank_for_eviction)
         places = {_name(candidate.pod): str(place) for place, candidate in enumerate(before, 1)}
@@ -115,41 +104,19 @@ def _parser(commands: Any, name: str, text: str, run: Any) -> Any:
     description = f"Show {text}, with extensions and without. No agent is asked, and nothing on the machine is touched."
     parser = commands.add_parser(name, help=text, description=description, allow_abbrev=False)
     parser.add_argument("--pods", metavar="FILE", required=True, help="pods, as kubectl get pods -o yaml prints them")
-    parser.add_argument(
-        "--extension", action="append", default=[], metavar="NAME[=SETTINGS]", help="as the agent's flag; repeatable"
-    )
+    add_extension_option(parser)
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="the form of the answer")
     parser.set_defaults(run=run)
     return parser
 
 
-# Extensions
+def add_extension_option(parser: Any) -> None:
+    """Add the flag that loads extensions."""
+    text = "as the agent's flag; repeatable"
+    parser.add_argument("--extension", action="append", default=[], metavar="NAME[=SETTINGS]", help=text)
 
 
-class _ExtensionsInUse:
-    """The points of the extensions of the command line. `failures`: what went wrong in them."""
-
-    def __init__(self, given: Iterable[str], clock: Clock) -> None:
-        try:
-            loaded = load_extensions(given)
-        except ConfigError as error:
-            raise InputError(str(error)) from None
-        if loaded.programs:
-            raise InputError(f"{loaded.programs[0].path}: a process is not simulated: it takes part in no decision")
-        self._calls = LimitedCalls(CallLimits())
-        self._states, writer = make_cell("extensions", ExtensionStates())
-        board = Board(writer, Sink[KubeEvent](), clock)
-        self.points, _ = ask_points(loaded, self._calls, board, lambda name, content: "")  # noqa: ARG005
-
-    @property
-    def failures(self) -> list[str]:
-        return [f"{state.name}: {state.error}" for state in self._states.get().extensions if state.error]
-
-    def close(self) -> None:
-        self._calls.close()
-
-
-def _print(options: argparse.Namespace, outcomes: Sequence[ComparedDecision], extensions: _ExtensionsInUse) -> int:
+def _print(options: argparse.Namespace, outcomes: Sequence[ComparedDecision], extensions: ExtensionsUsed) -> int:
     if options.output == "json":
         found = [{"pod": o.pod, "with": o.now, "without": o.before} for o in outcomes]
         print(json.dumps({"outcomes": found, "failures": extensions.failures}, indent=2))

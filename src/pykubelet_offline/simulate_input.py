@@ -19,9 +19,10 @@ from pykubelet.base.model.machine import Cpu, MachineTopology, NumaNode
 from pykubelet.base.model.placement import DeviceResource, group_by_nodes
 from pykubelet.config.combine import File, FlagInput, combine
 from pykubelet.config.errors import ConfigError
-from pykubelet.config.settings import Settings
+from pykubelet.config.settings import Flags, Settings
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.topology import read_topology as read_sysfs
+from pykubelet.provide.placement.cpu_policy import ChooseCpus
 from pykubelet.provide.placement.devices.device_manager import DeviceManager
 from pykubelet.provide.placement.provider import ManagerStartError
 from pykubelet.provide.placement.start import StateTexts, start_managers
@@ -34,7 +35,6 @@ MAX_DEVICES = 100_000
 DEFAULT_CONFIG = b"""\
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-cpuManagerPolicy: static
 reservedSystemCPUs: "0"
 """
 
@@ -239,22 +239,25 @@ def _container_problem(container: Container, names: set[str]) -> str:
 # configuration
 
 
-def read_settings(config_path: str | None) -> Settings:
-    """The settings of a configuration file, or the built-in ones. Raises InputError as the start would fail."""
+def read_settings(config_path: str | None, extensions: Sequence[str] = (), policy: str = "static") -> Settings:
+    """The settings of a configuration file, or the built-in ones with this policy. Raises InputError as the start would fail.
+
+    `extensions`: as `--extension` names them; the policy of a configuration file may be one of them.
+    """
     path = config_path or "the built-in configuration"
-    data = DEFAULT_CONFIG if config_path is None else _read(config_path)
+    data = DEFAULT_CONFIG + f"cpuManagerPolicy: {policy}\n".encode() if config_path is None else _read(config_path)
     try:
-        return combine(File(path, data), (), FlagInput(), None)
+        return combine(File(path, data), (), FlagInput(flags=Flags(extension=tuple(extensions))), None)
     except ConfigError as error:
         raise InputError(f"{path}: {'; '.join(error.problems)}") from None
 
 
-def start_simulation(described: DescribedMachine, settings: Settings) -> Simulation:
+def start_simulation(described: DescribedMachine, settings: Settings, choose: ChooseCpus | None = None) -> Simulation:
     """The managers of the configuration on this machine, with nothing allocated. Raises InputError as the start would fail."""
     machine = described.machine
     reserved = settings.eviction_reserved({"memory": sum(node.memory for node in machine.nodes)})
     devices = DeviceManager(tuple(node.id for node in machine.nodes), described.devices) if described.devices else None
-    managers = start_managers(settings, machine, reserved, StateTexts(), devices)
+    managers = start_managers(settings, machine, reserved, StateTexts(), devices, choose)
     if isinstance(managers, ManagerStartError):
         raise InputError(f"{settings.files[0]}: {managers.text}")
     return Simulation(managers)

@@ -12,10 +12,10 @@ from provide.placement.test_placement_recording import busy_node, recorded
 from pykubelet.app import cli
 
 
-def replayed(folder: Path, capsys: pytest.CaptureFixture[str], document: Any) -> tuple[int, str, str]:
+def replayed(folder: Path, capsys: pytest.CaptureFixture[str], document: Any, *more: str) -> tuple[int, str, str]:
     file = folder / "recording.json"
     file.write_text(json.dumps(document))
-    code = cli.main(["replay", str(file)])
+    code = cli.main(["replay", str(file), *more])
     out, err = capsys.readouterr()
     return code, out, err.replace(f"{folder}/", "")
 
@@ -49,3 +49,13 @@ def test_a_wrong_file_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[
         1,
         "Error: recording.json: version: 7 is not supported, only 1\n",
     )
+
+
+def test_what_an_extension_would_have_placed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "highest.py"
+    path.write_text(
+        "from pykubelet.extension import Extension\n\n\nclass Highest(Extension):\n    name, api = 'highest', '1.0'\n\n"
+        "    def place(self, request, machine):\n        return frozenset(sorted(machine.free)[-request.cpus :])\n"
+    )
+    code, out, _ = replayed(tmp_path, capsys, recorded(busy_node("shown")), "--extension", str(path))
+    assert code == 3 and "DIFFERS" in out

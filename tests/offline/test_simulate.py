@@ -447,3 +447,39 @@ def test_the_example_of_the_documentation(run: Run) -> None:
     texts = [text for _, text in blocks]
     assert f"{pods_shown}\n" in texts
     assert f"Placement:\n{map_shown}" in texts
+
+
+HIGHEST = """
+from pykubelet.extension import Extension
+
+
+class Highest(Extension):
+    name, api = "highest", "1.0"
+
+    def place(self, request, machine):
+        return frozenset(sorted(machine.free)[-request.cpus :])
+"""
+
+
+def test_what_an_extension_places_otherwise(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "highest.py"
+    path.write_text(HIGHEST)
+    code, out, err = run("coresPerSocket: 4\n", pods("2", "100m"), None, "--extension", str(path))
+    assert (code, err) == (0, "")
+    assert out.startswith(
+        """\
+default/p0: admitted
+  main: CPUs 6-7
+    without: main: CPUs 1,5
+default/p1: admitted
+  main: shared pool
+
+"""
+    )
+    config = CONFIG.replace("static", "lowest").replace("0,8", "0")
+    code, _, err = run("coresPerSocket: 4\n", pods("2"), config, "--extension", str(path))
+    assert code == 1 and "no extension of --extension is named lowest and defines `place`" in err
+    path.write_text(HIGHEST.replace("-request.cpus :", "-1 :"))
+    code, out, err = run("coresPerSocket: 4\n", pods("2"), None, "--extension", str(path))
+    assert "main: CPUs 1,5" in out
+    assert err == "Error: an extension has failed: highest: place: the answer must have 2 CPUs: it has 1\n"

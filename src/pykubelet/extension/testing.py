@@ -119,7 +119,7 @@ def make_candidate(
 
 def make_image(name: str, size: int = 0, last_used: float = 0.0, **fields: Any) -> Image:
     """An image that no container uses. `fields`: those of Image."""
-    return Image(**({"id": f"sha256:{name}", "names": (name,), "size": size, "last_used": last_used} | fields))
+    return Image(f"sha256:{name}", (name,), size, last_used=last_used, **fields)
 
 
 def make_machine(
