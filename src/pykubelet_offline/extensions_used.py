@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from types import TracebackType
 
@@ -12,6 +13,7 @@ from pykubelet.app.parts import Points
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import Clock, SystemClock
 from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.kit.text import escape_controls
 from pykubelet.base.model.extensions import ExtensionStates
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.config.errors import ConfigError
@@ -36,6 +38,11 @@ class ExtensionsUsed:
         self._states, writer = make_cell("extensions", ExtensionStates())
         board = Board(writer, Sink[KubeEvent](), clock or SystemClock())
         self.points: Points = ask_points(loaded, self._calls, board, lambda name, content: "")[0]  # noqa: ARG005
+
+    def report_failures(self) -> None:
+        """Print what went wrong in them."""
+        for failure in self.failures:
+            print(f"Error: an extension has failed: {escape_controls(failure)}", file=sys.stderr)
 
     @property
     def failures(self) -> list[str]:

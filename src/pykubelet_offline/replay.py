@@ -58,6 +58,7 @@ def main(argv: Sequence[str]) -> int:
             with ExtensionsUsed(options.extension) as extensions:
                 own = extensions.policy
                 replayed = replay_placement(placement, own[1] if own is not None else None)
+                extensions.report_failures()
             lines = list(placement_lines(placement, replayed))
             different = any(step.differences for step in replayed)
         else:

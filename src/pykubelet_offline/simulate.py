@@ -54,8 +54,7 @@ def place(options: argparse.Namespace) -> int:
             static = replace(settings, config=replace(settings.config, cpuManagerPolicy="static"))
             without = start_simulation(machine, static)
             before = [without.admit(pod) for pod in pods]
-        for failure in extensions.failures:
-            print(f"Error: an extension has failed: {escape_controls(failure)}", file=sys.stderr)
+        extensions.report_failures()
     node = placement_document(simulation.placements(), Claims(), simulation.names)
     if options.output == "json":
         print(json.dumps({"pods": [_as_json(outcome) for outcome in outcomes], **node}, indent=2))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -124,8 +123,7 @@ def _print(options: argparse.Namespace, outcomes: Sequence[ComparedDecision], ex
         for outcome in outcomes:
             other = f"   (without: {outcome.before})" if outcome.now != outcome.before else ""
             print(escape_controls(f"{outcome.pod}: {outcome.now}{other}"))
-    for failure in extensions.failures:
-        print(f"Error: an extension has failed: {escape_controls(failure)}", file=sys.stderr)
+    extensions.report_failures()
     if extensions.failures:
         return 1
     return CHANGED if any(outcome.now != outcome.before for outcome in outcomes) else 0

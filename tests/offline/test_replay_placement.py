@@ -55,7 +55,14 @@ def test_what_an_extension_would_have_placed(tmp_path: Path, capsys: pytest.Capt
     path = tmp_path / "highest.py"
     path.write_text(
         "from pykubelet.extension import Extension\n\n\nclass Highest(Extension):\n    name, api = 'highest', '1.0'\n\n"
-        "    def place(self, request, machine):\n        return frozenset(sorted(machine.free)[-request.cpus :])\n"
+        "    def place(self, request, machine):\n"
+        "        nodes = request.numa_nodes or ()\n"
+        "        near = {cpu.id for cpu in machine.cpus if cpu.numa_node in nodes}\n"
+        "        order = sorted(machine.free, key=lambda cpu: (cpu in near, cpu))\n"
+        "        return None if request.whole_cores else frozenset(order[-request.cpus :])\n"
     )
-    code, out, _ = replayed(tmp_path, capsys, recorded(busy_node("shown")), "--extension", str(path))
-    assert code == 3 and "DIFFERS" in out
+    code, out, err = replayed(tmp_path, capsys, recorded(busy_node("shown")), "--extension", str(path))
+    assert code == 3 and "DIFFERS" in out and err == ""
+    path.write_text(path.read_text().replace("return None if request.whole_cores else", "return len(order) or"))
+    _, _, err = replayed(tmp_path, capsys, recorded(busy_node("shown")), "--extension", str(path))
+    assert err.startswith("Error: an extension has failed: highest: place: the answer must be a frozenset of CPU ids")
