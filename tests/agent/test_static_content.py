@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from pathlib import Path
@@ -90,8 +91,12 @@ async def test_one_file_has_a_config_map_a_secret_and_their_pod(agent: Agent) ->
     await agent.wait_for(
         "the wait is explained", lambda: 'no manifest has the ConfigMap "settings"' in details(agent, "late")
     )
+    agent.kill9()
+    agent.start()
+    await agent.wait_for("the wait is explained", lambda: 'ConfigMap "settings"' in details(agent, "late"))
     assert (settings.read_text(), password.read_text()) == ("fastest", SECRET)
     (after,) = await agent.wait_running("web")
+    assert after["status"]["containerStatuses"][0]["restartCount"] == 0
     assert after["status"]["containerStatuses"][0]["containerID"] == status["containerID"]
     assert_hidden(agent)
     (agent.manifests / "app.yaml").unlink()
@@ -131,6 +136,27 @@ async def test_a_config_map_that_comes_later_starts_the_pod_at_once(agent: Agent
     agent.remove("by-env", "by-volume", "later")
     await agent.wait_gone("by-env")
     await agent.wait_gone("by-volume")
+
+
+async def test_the_next_container_has_the_new_environment(agent: Agent) -> None:
+    mode = {"name": "MODE", "valueFrom": {"configMapKeyRef": {"name": "env", "key": "mode"}}}
+    script = 'echo "mode $MODE"; while [ ! -e /v/end ]; do sleep 0.1; done; rm /v/end; exit 1'
+    container = make_container(script=script, env=[mode], volumeMounts=[{"name": "v", "mountPath": "/v"}])
+    pod = make_pod("again", container, volumes=[{"name": "v", "emptyDir": {}}])
+    pod["metadata"]["namespace"] = "shop"
+    settings = config_map("env", mode="slow")
+    settings["metadata"]["namespace"] = "shop"
+    agent.put(settings, pod)
+    await agent.wait_for("the first", lambda: any("mode slow" in line for line in agent.log_lines("again", "main")))
+    agent.put({**settings, "data": {"mode": "fast"}})
+    (shown,) = await agent.wait_running("again")
+    end = volume_file(agent, shown, "empty-dir", "v", "end")
+    await asyncio.sleep(0.5)
+    assert not agent.log_lines("again", "main", 1), "an edit restarts nothing"
+    end.touch()
+    await agent.wait_for("the next", lambda: any("mode fast" in line for line in agent.log_lines("again", "main", 1)))
+    agent.remove("again", "env")
+    await agent.wait_gone("again")
 
 
 async def test_what_is_wrong_with_one_document_is_shown_and_the_others_run(agent: Agent) -> None:

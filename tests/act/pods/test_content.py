@@ -217,6 +217,26 @@ async def test_pull_secrets_and_the_account_go_with_the_pull(tmp_path: Path) -> 
         assert config.linux.cgroup_parent == f"/kubepods/pod{config.metadata.uid}"
 
 
+async def test_manifests_take_the_place_of_the_api_server(tmp_path: Path) -> None:
+    refers = pod(container(envFrom=[{"configMapRef": {"name": "m"}}]), imagePullSecrets=[{"name": "pull"}])
+    async with node(tmp_path) as n:
+        n.content.publish(Content(has_manifests=True))
+        n.want(named(refers, "web"))
+        wait = await wait_shown(n, "web", "secret")
+        assert wait.subject == "shop/pull"
+        missing = Absent('no manifest has the ConfigMap "m" of namespace "shop"')
+        pull = Secret(metadata=ObjectMeta(name="pull", namespace="shop", uid="s1"), type="t", data={".x": b"1"})
+        n.content.publish(Content(has_manifests=True, objects={PULL: Present(pull), MAP: missing}))
+        wait = await wait_shown(n, "web", "container start")
+        assert wait.detail == missing.message
+        assert n.images.requests[-1].secrets == (PullSecret(SecretSource("s1", "shop", "pull"), "t", {".x": b"1"}),)
+        before = n.clock.monotonic()
+        n.content.publish(Content(has_manifests=True, objects={PULL: Present(pull), MAP: config_map(MODE="fast")}))
+        await n.wait_running("web", "app")
+        assert n.clock.monotonic() - before < 1
+        assert environment(n, "web")["MODE"] == "fast"
+
+
 # The machine
 
 

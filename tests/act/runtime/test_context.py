@@ -131,9 +131,12 @@ def test_the_environments_objects_by_name() -> None:
         "gone": Unavailable('configmap "gone" not found', not_found=True),
     }
     assert objects.secrets == {"s": Secret(data={"b": b"2"}), "away": Unavailable("failed to sync secret cache: no")}
+    alone = Content(has_manifests=True, objects=found)
+    assert environment_objects(asking, asking.spec.containers[0], alone) == objects
     assert environment_objects(asking, asking.spec.containers[0], Content()) is None
     assert unanswered(keys.values(), Content(True, found)) is None
     assert unanswered(keys.values(), Content(True, {keys["m"]: found[keys["m"]]})) == keys["gone"]
+    assert unanswered(keys.values(), Content(has_manifests=True)) == next(iter(keys.values()))
     assert unanswered(keys.values(), Content()) is None
 
 

@@ -142,6 +142,19 @@ def test_keys_that_are_not_there_are_refused_in_the_references_words_unless_opti
         assert files(plan(optional, content)) == {"a": (b"1", 0o644)}
 
 
+def test_on_a_node_without_an_api_server_the_object_is_named_too() -> None:
+    until = "a manifest has it"
+    source = {"name": "m", "items": [{"key": "x", "path": "x"}]}
+    content = Content(has_manifests=True, objects={MAP: config_map(a="1")})
+    words = "configmap references non-existent config key of the ConfigMap shop/m: x"
+    assert plan(from_object(Volume, {"name": "v", "configMap": source}), content) == RefusedPlan(words, until)
+    missing = Content(has_manifests=True, objects={MAP: Absent("no manifest has it")})
+    assert plan(MAP_VOLUME, missing) == RefusedPlan("no manifest has it", until)
+    assert plan(MAP_VOLUME, Content(has_manifests=True)) == UndecidedPlan(
+        "no answer about configMap shop/m yet", (MAP,)
+    )
+
+
 def test_objects_that_are_not_there_are_refused_unless_optional() -> None:
     gone = known(m=Absent('configmap "m" not found'))
     assert plan(MAP_VOLUME, gone) == RefusedPlan('configmap "m" not found')
