@@ -113,7 +113,7 @@ def read_documents(data: bytes) -> Iterator[Document | DocumentError]:
             yield DocumentError(TOO_MANY)
             return
         if document.value is not None:
-            yield document.below(line)
+            yield document.below(line) if line and document.duplicates else document
 
 
 def _parts(text: str) -> Iterator[tuple[int, int]]:

@@ -71,7 +71,9 @@ def apply_source(state: RosterState, event: SourceChanged, wall: float) -> tuple
         event, mirrors = _without_mirrors(event)
         state = replace(state, mirrors=mirrors)
     sources = {**state.sources, event.source: event}
-    state = replace(state, sources=sources, counted_objects=count_objects(sources, state.counted_objects))
+    state = replace(state, sources=sources)
+    if event.objects or state.counted_objects.objects:
+        state = replace(state, counted_objects=count_objects(sources, state.counted_objects))
     if event.source == SOURCE_API and (alone := _with_api_pods(state, event.pods, wall)) is not None:
         return alone, ()
     desired = _in_order(state)
