@@ -110,3 +110,60 @@ async def test_values_are_those_of_the_extension_and_stay(make_agent: MakeAgent,
         agent.start()  # a wrong answer: the agent's own values
         await limits_become(agent, pod, 96)
         assert "cgroup: 'cpu.rt_runtime_us' cannot be changed" in extensions(agent)[0]["error"]
+
+
+REALTIME = """
+from pykubelet.extension import Extension
+
+
+class Realtime(Extension):
+    name, api = "realtime", "1.0"
+
+    def cgroup(self, pod, container, values):
+        wanted = pod.annotations.get("realtime")
+        return {"cpu.rt_runtime_us": wanted} if wanted and container else None
+"""
+FILE = "cpu.rt_runtime_us"
+CPU_ROOT = Path("/sys/fs/cgroup/cpu")
+
+
+def realtime_container() -> Json:
+    """One that shows its time as its first action."""
+    script = f"cat {CPU_ROOT}/{FILE}; sleep 1000"
+    return make_container(script=script, resources={"requests": {"cpu": "10m"}})
+
+
+def has_shown(agent: Agent, name: str, time: str) -> bool:
+    return agent.output(name, "main").splitlines()[-1:] == [time]
+
+
+def times(agent: Agent) -> dict[str, int]:
+    """Of all cgroups of this agent in which it is not 0, by path below its own."""
+    own = CPU_ROOT / agent.cgroup.strip("/")
+    found = {str(path.parent.relative_to(own)): int(path.read_text()) for path in own.rglob(FILE)}
+    return {name: amount for name, amount in found.items() if amount}
+
+
+@pytest.mark.skipif(not (CPU_ROOT / FILE).exists(), reason="needs cgroup v1 and RT_GROUP_SCHED")
+async def test_time_for_real_time_scheduling(make_agent: MakeAgent, tmp_path: Path) -> None:
+    agent = make_agent(flags=("--extension", write(tmp_path, REALTIME, "realtime.py")))
+    above = CPU_ROOT / agent.cgroup.strip("/").partition("/")[0]
+    (above / FILE).write_text("100000")  # what is above cgroupRoot is not the agent's
+    try:
+        pods = [make_pod("plain", realtime_container())]
+        for name, amount in (("first", "20000"), ("second", "30000"), ("greedy", "900000")):
+            pods.append(make_pod(name, realtime_container(), annotations={"realtime": amount}))
+        agent.put(*pods)
+        agent.start()
+        await agent.wait_running("first", "second", "greedy", "plain")
+        found = times(agent)
+        assert found.pop(".") == found.pop("kubepods") == found.pop("kubepods/burstable") == 50_000
+        assert sorted(found.values()) == [20_000, 20_000, 30_000, 30_000]  # pods and containers
+        for name, time in (("first", "20000"), ("greedy", "0"), ("plain", "0")):
+            await agent.wait_for("its first command", partial(has_shown, agent, name, time))
+        assert "the time for real-time scheduling cannot be set" in agent.ask("explain", "greedy").stdout
+        agent.remove("first", "second", "greedy", "plain")
+        await agent.wait_for("no pods", lambda: not agent.pod_cgroups())
+    finally:
+        agent.stop()
+        await agent.clear()

@@ -246,9 +246,9 @@ def wire_act(
             mounts, observed, node, runtime, cells.statuses.cell, content, cells.claims.cell, cells.placements.cell
         ),
         sandboxes=Sandboxes(m.cri, m.flight, render, sandbox_cells, settings.config.resolvConf, m.recorder, userns),
-        starter=ContainerStarter(m.cri, hooks, stopper, m.flight, m.recorder),
+        starter=ContainerStarter(m.cri, hooks, stopper, m.flight, m.recorder, pod_cgroups.give_realtime),
         stopper=stopper,
-        resizer=ContainerResizer(m.cri, runtime),
+        resizer=ContainerResizer(m.cri, runtime, pod_cgroups.give_realtime),
         images=puller,
         subpaths=Subpaths(mounts, paths, m.flight),
         cgroups=pod_cgroups,

@@ -197,6 +197,17 @@ WRONG: list[Given] = [
         {"memory.low": "5"},
         "this kernel has no memory.low, or its controller is not enabled",
     ),
+    (V2, {"cpu.rt_runtime_us": "5"}, "this node has cgroup v2, which has no cpu.rt_runtime_us"),
+    (
+        V1,
+        {"cpu.rt_runtime_us": "2000000"},
+        "cpu.rt_runtime_us must be microseconds of a second, up to 1000000: it is '2000000'",
+    ),
+    (
+        replace(V1, files=frozenset({"cpu.shares"})),
+        {"cpu.rt_runtime_us": "5"},
+        "this kernel has no cpu.rt_runtime_us",
+    ),
     (V1, {"memory.high": "5"}, "this node has cgroup v1, which has no memory.high"),
     (
         V1,
@@ -241,3 +252,15 @@ def test_the_own_cgroup_of_a_pod(hosts: Callable[..., Host], kernel: CgroupKerne
     assert changed.unified.get("memory.low") == answer.get("memory.low")
     assert changed.unified.get("memory.min") == ("0" if kernel is V2 else None)
     assert "memory.oom.group" not in changed.unified
+
+
+def test_time_for_real_time_scheduling_is_no_field_of_the_runtime(hosts: Callable[..., Host]) -> None:
+    extension = Tiering(lambda pod, container, values: {"cpu.rt_runtime_us": "50000"} if container else None)
+    host, app = hosts(extension), with_resources(**SIZED)
+    settings: RenderSettings = replace(SETTINGS, ask_extensions=points(host, extension, V1).cgroup)
+    found = container_resources(make_pod(app), app, settings, CONTEXT)
+    assert ask_extensions(found, make_pod(app), app, settings, is_new=True) == 50_000
+    assert found == rendered(None, V1) and host.state.error == ""
+    extension.answer = lambda pod, container, values: None
+    assert ask_extensions(found, make_pod(app), app, settings, is_new=True) is None
+    assert ask_extensions(found, make_pod(app), app, settings) == 0  # it is taken back

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
+from pykubelet.act.runtime.render.container_values import REALTIME
 from pykubelet.app.extensions.guard import WrongAnswer
 from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value
@@ -31,13 +32,15 @@ _PERCENT = re.compile(r"(100|[0-9]{1,2})(\.[0-9]{1,2})?")
 class CgroupFile(Value):
     """A file. `is_right`: whether a text may be written; `form`: in words. `default`: what the kernel has in a new cgroup.
 
-    `v1`: its name on cgroup v1, "" if there is none. `of_pods`, `of_containers`: where it may be written; `v1_of_containers`: on cgroup v1.
+    `v1`: its name on cgroup v1, "" if there is none; `on_v2`: cgroup v2 has it. `of_pods`, `of_containers`: where it may be written;
+    `v1_of_containers`: on cgroup v1.
     """
 
     is_right: Callable[[str], bool]
     form: str
     default: str
     v1: str = ""
+    on_v2: bool = True
     of_pods: bool = True
     of_containers: bool = True
     v1_of_containers: bool = True
@@ -78,6 +81,10 @@ FILES: Mapping[str, CgroupFile] = {
         "a quota from 1000 or max, and a period from 1000 to 1000000, in microseconds",
         "max 100000",
         "cpu.cfs_quota_us",
+    ),
+    # of kernels with RT_GROUP_SCHED: without it, no process of the container can choose SCHED_FIFO and SCHED_RR
+    REALTIME: CgroupFile(
+        _number(0, 1_000_000), "microseconds of a second, up to 1000000", "0", REALTIME, on_v2=False, of_pods=False
     ),
     "cpu.uclamp.min": CgroupFile(_is_percent, "a percentage", "0.00"),
     "cpu.uclamp.max": CgroupFile(_or_max(_is_percent), "a percentage or max", MAX),
@@ -145,10 +152,13 @@ def _problem(kernel: CgroupKernel, container: str, file: str, known: CgroupFile)
         return f"{file} {whose} cannot be changed"
     if known is _HUGE_FILE:
         return ""
+    if kernel.version is CgroupVersion.V2 and not known.on_v2:
+        return f"this node has cgroup v2, which has no {file}"
     if kernel.version is CgroupVersion.V2:
         return "" if file in kernel.files else f"this kernel has no {file}, or its controller is not enabled"
     if not known.v1:
         return f"this node has cgroup v1, which has no {file}"
     if container and not known.v1_of_containers:
         return f"this node has cgroup v1, where the container runtime cannot write {file} {whose}"
-    return "" if known.v1 in kernel.files else f"this kernel has no {known.v1} for {file}"
+    alias = f" for {file}" if known.v1 != file else ""
+    return "" if known.v1 in kernel.files else f"this kernel has no {known.v1}{alias}"

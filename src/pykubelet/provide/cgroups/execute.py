@@ -25,6 +25,8 @@ from pykubelet.base.model.reasons import EVENT_FAILED_NODE_ALLOCATABLE, EVENT_NO
 from pykubelet.base.model.sizing import MIN_SHARES, QOSClass, qos_class
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersion
 from pykubelet.edges.host.cgroups.cgroups import Cgroups
+from pykubelet.edges.host.cgroups.cgroups_v1 import CgroupsV1
+from pykubelet.edges.host.cgroups.realtime import give_realtime
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.provide.cgroups import decide, names
 from pykubelet.provide.cgroups.model import (
@@ -339,6 +341,27 @@ class PodCgroups:
             others = [other for uid, (other, _) in self._shares.items() if uid != pod.metadata.uid]
             del self._shares[PodUID(pod.metadata.uid)]
             await self.update_qos([*others, pod])
+
+    async def give_realtime(self, pod: Pod, container: str, runtime_us: int) -> str:
+        """Let a container use SCHED_FIFO and SCHED_RR for so many microseconds of a second (cgroup v1). Returns the error, or an empty
+        string. The container may be started afterwards, as the runtime takes a cgroup that exists.
+        """
+        driver, settings = self._cgroups, self._settings
+        if (
+            not isinstance(driver, CgroupsV1)
+            or settings.driver is not CgroupDriver.CGROUPFS
+            or not settings.cgroups_per_qos
+        ):
+            return (
+                ""
+                if not runtime_us
+                else "cpu.rt_runtime_us needs cgroup v1, the cgroup driver cgroupfs and cgroupsPerQOS"
+            )
+        uid = PodUID(pod.metadata.uid)
+        path = self._path((*names.pod_group(settings, qos_class(pod), uid), container))
+        top = self._path(names.split_root(settings.cgroup_root))
+        problem = await self._try(f"cgroup:{uid}", lambda: give_realtime(driver, top, path, runtime_us))
+        return f"the time for real-time scheduling cannot be set: {problem}" if problem is not None else ""
 
     async def is_gone(self, pod: Pod) -> bool:
         """Whether the pod's group is certainly gone; False when that cannot be read."""

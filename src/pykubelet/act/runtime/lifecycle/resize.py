@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.plan.plan import ContainerResize
 from pykubelet.act.runtime.render.container_resources import container_resources, sandbox_resources
-from pykubelet.act.runtime.render.container_values import ask_extensions
+from pykubelet.act.runtime.render.container_values import GiveRealtime, ask_extensions
 from pykubelet.act.runtime.render.context import ContainerContext, RenderSettings
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell
@@ -29,9 +29,10 @@ ANY_CPU = CpuSet()
 class ContainerResizer:
     """Resizes containers. Each call returns the error, or an empty string."""
 
-    def __init__(self, cri: CriClient, runtime: Cell[RuntimeReady]) -> None:
+    def __init__(self, cri: CriClient, runtime: Cell[RuntimeReady], give_realtime: GiveRealtime | None = None) -> None:
         self._cri = cri
         self._runtime = runtime
+        self._give_realtime = give_realtime
         self._lacks_in: int | None = None  # the epoch in which the runtime was found to lack UpdatePodSandboxResources
 
     async def refuse(self, changes: Sequence[ContainerResize], pod: tuple[int, int] | None) -> str:
@@ -78,9 +79,11 @@ class ContainerResizer:
         """Set the resources of one running container to those of the pod's spec. `cpuset`: of the container, as it stays."""
         container = next(c for c in resizable(pod) if c.name == change.name)
         wanted = container_resources(pod, container, settings, ContainerContext(cpuset=cpuset))
-        ask_extensions(wanted, pod, container, settings)
+        realtime_us = ask_extensions(wanted, pod, container, settings)
         try:
             await self._cri.update_container_resources(change.instance, wanted)
         except CriError as error:
             return str(error)
+        if realtime_us is not None and self._give_realtime is not None:
+            return await self._give_realtime(pod, change.instance, realtime_us)
         return ""

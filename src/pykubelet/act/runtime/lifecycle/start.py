@@ -17,7 +17,7 @@ from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_w
 from pykubelet.act.runtime.lifecycle.metrics import STARTED_CONTAINERS_ERRORS
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper, StopTarget, restart_grace
-from pykubelet.act.runtime.render.container_values import ask_extensions
+from pykubelet.act.runtime.render.container_values import GiveRealtime, ask_extensions
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, EnvFile, RenderSettings
 from pykubelet.act.runtime.render.dns import etc_hosts_content
 from pykubelet.act.runtime.render.env import parse_env_file
@@ -40,6 +40,7 @@ from pykubelet.base.model.paths import Beneath
 from pykubelet.base.model.reasons import (
     CREATE_CONTAINER_ERROR,
     EVENT_CREATED,
+    EVENT_EXTENSION_FAILED,
     EVENT_FAILED,
     EVENT_FAILED_POST_START_HOOK,
     EVENT_STARTED,
@@ -88,11 +89,15 @@ class ContainerFiles(Value):
 
 
 class CreatedContainer(Value):
-    """A container that is to be started. `count`: its restart count. `refusals`: why the runtime has refused lower counts."""
+    """A container that is to be started. `count`: its restart count. `refusals`: why the runtime has refused lower counts.
+
+    `realtime_us`: as of `ask_extensions`.
+    """
 
     id: ContainerID
     count: int
     refusals: tuple[str, ...] = ()
+    realtime_us: int | None = None
 
 
 class SandboxEnded(Value):
@@ -109,8 +114,10 @@ class ContainerStarter:
         stopper: ContainerStopper,
         flight: SingleFlight,
         recorder: Post[KubeEvent],
+        give_realtime: GiveRealtime | None = None,
     ) -> None:
         self._cri = cri
+        self._give_realtime = give_realtime
         self._hooks = hooks
         self._stopper = stopper
         self._flight = flight
@@ -188,10 +195,10 @@ class ContainerStarter:
         refusals: list[str] = []
         for count in range(ctx.restart_count, ctx.restart_count + NAME_ATTEMPTS):
             config = await self._render(pod, container, settings, replace(ctx, restart_count=count))
-            ask_extensions(config.linux.resources, pod, container, settings, is_new=True)
+            realtime_us = ask_extensions(config.linux.resources, pod, container, settings, is_new=True)
             try:
                 made = ContainerID(await self._cri.create_container(sandbox.id, config, sandbox.config))
-                return CreatedContainer(made, count, tuple(refusals))
+                return CreatedContainer(made, count, tuple(refusals), realtime_us)
             except CriError as error:
                 if await self._has_ended(sandbox, SETTLE_S if may_have_ended else ()):
                     return SandboxEnded()
@@ -228,6 +235,10 @@ class ContainerStarter:
             return SandboxEnded()
         path = container_field_path(pod, container.name)
         self._recorder.post(normal(EVENT_CREATED, "Container created", ref, path))
+        if created.realtime_us is not None and self._give_realtime is not None:
+            problem = await self._give_realtime(pod, container_id, created.realtime_us)
+            if problem:  # the container may do without
+                self._recorder.post(warning(EVENT_EXTENSION_FAILED, problem, ref, path))
         try:
             # an interrupted call would leave a container that could not be started
             started = finish(self._cri.start_container(container_id), START_LIMIT_S)

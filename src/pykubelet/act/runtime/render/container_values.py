@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from pykubelet.act.runtime.render.context import AnyContainer, RenderSettings
 from pykubelet.base.api.core import Container, Pod
+from pykubelet.base.model.ids import ContainerID
 from pykubelet.edges.cri import cri_pb2
 from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, shares_to_weight, weight_to_shares
 
 MAX = "max"
+#: Microseconds of each second for SCHED_FIFO and SCHED_RR, on cgroup v1.
+REALTIME = "cpu.rt_runtime_us"
+#: Sets it for a container that is not running yet, or runs. Returns the error, or an empty string.
+GiveRealtime = Callable[[Pod, ContainerID, int], Awaitable[str]]
 
 
 def ask_extensions(
@@ -19,11 +24,17 @@ def ask_extensions(
     settings: RenderSettings,
     *,
     is_new: bool = False,
-) -> None:
-    """Change the rendered resources as extensions want it. In the main thread only. `is_new`: the container is about to be created."""
-    if settings.ask_extensions is not None and isinstance(container, Container):
-        changed = settings.ask_extensions(pod, container.name, values_of(resources), is_new)
-        change_values(resources, changed, cgroup_v2=settings.cgroup_v2)
+) -> int | None:
+    """Change the rendered resources as extensions want it. In the main thread only. `is_new`: the container is about to be created.
+
+    Returns the value of `REALTIME`, for which the runtime has no field; None: it stays as it is.
+    """
+    if settings.ask_extensions is None or not isinstance(container, Container):
+        return None
+    changed = dict(settings.ask_extensions(pod, container.name, values_of(resources), is_new))
+    realtime = changed.pop(REALTIME, None)
+    change_values(resources, changed, cgroup_v2=settings.cgroup_v2)
+    return int(realtime) if realtime is not None else None
 
 
 def values_of(resources: cri_pb2.LinuxContainerResources) -> dict[str, str]:
