@@ -19,7 +19,7 @@ from pykubelet.base.kit.cells import Cell, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.values import changed_keys, missing_keys
 from pykubelet.base.kit.yields import Yields
-from pykubelet.base.model.extension_process import Point
+from pykubelet.base.model.extension_process import ExtensionProcessState, Point
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle
 from pykubelet.base.model.statuses import Statuses
@@ -29,6 +29,10 @@ from pykubelet.edges.plugins.extension_process import ExtensionProcess
 AT_ONCE = 16
 #: The stage in the last transition of a pod: nothing is known of it any more.
 GONE = "gone"
+
+
+def _observes(state: ExtensionProcessState) -> bool:
+    return state.is_running and state.offered(Point.OBSERVER)
 
 
 class ObserverLoop:
@@ -48,16 +52,20 @@ class ObserverLoop:
 
     async def run(self) -> None:
         """Follow the pods until cancelled."""
+        while True:
+            await self._process.state.wait_for(_observes)
+            await self._follow()
+
+    async def _follow(self) -> None:
+        """Follow the pods while the process observes them. Processes that do not are not woken by pods."""
         wakeup = asyncio.Event()
         with set_on_change(wakeup, self._process.state, self._lifecycles, self._statuses):
-            while True:
-                await wakeup.wait()
+            while _observes(state := self._process.state.get()):
+                if state.run != self._run:
+                    self._run, self._sent_lives, self._sent_statuses = state.run, {}, {}
                 wakeup.clear()
-                state = self._process.state.get()
-                if state.is_running and state.offered(Point.OBSERVER):
-                    if state.run != self._run:
-                        self._run, self._sent_lives, self._sent_statuses = state.run, {}, {}
-                    await self._notify(Yields(AT_ONCE))
+                await self._notify(Yields(AT_ONCE))
+                await wakeup.wait()
 
     async def _notify(self, made: Yields) -> None:
         """Send what has changed."""
