@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,8 @@ class Agent:
         self._ports = (0, 0, 0)
         #: A directory in which the agent looks for programs first.
         self.programs: Path | None = None
+        #: Further flags.
+        self.flags: Sequence[str] = ()
         #: The KubeletConfiguration, as it is in the file.
         self.settings: dict[str, object] = {}
 
@@ -124,6 +126,7 @@ class Agent:
         argv = [str(self.program), "--config", str(self.folder / "kubelet.yaml")]
         argv += ["--root-dir", str(self._root), "--cert-dir", str(self._root / "pki"), "--hostname-override", NODE_NAME]
         argv += ["--kubeconfig", str(self._joined.kubeconfig)] if self._joined else []
+        argv += self.flags
         # an installed agent has its bytecode; the first start writes it
         env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         env["PATH"] = ":".join((*([str(self.programs)] if self.programs else []), self._testbed.env["PATH"]))

@@ -30,6 +30,7 @@ from bench.table import render_rows, render_spread
 from pykubelet.edges.cri.errors import CriError
 
 _STARTS = 3  # of each round
+_SINGLES = 5  # of each round
 _PODS_S = 300.0  # for all pods of a round to start, or to end
 _IDLE_S = 20.0
 #: What an interpreter reports about itself once it has imported the agent: an extension may switch the GIL on again.
@@ -49,11 +50,12 @@ print(json.dumps({
 
 @dataclass(slots=True)
 class Interpreter:
-    """One row: the agent's program, what its interpreter is, and the samples of each column."""
+    """One row: the agent's program, what its interpreter is, its further flags, and the samples of each column."""
 
     program: Path
     name: str
     samples: dict[str, list[float]] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
 
     def take(self, column: str, value: float) -> None:
         self.samples.setdefault(column, []).append(value)
@@ -64,6 +66,7 @@ COLUMNS = {
     "start": ("start to /healthz ok", "s"),
     "start_cpu": ("CPU of that", "s"),
     "rss": ("RSS at rest", "MiB"),
+    "single": ("pod started, one at a time", "ms"),
     "pod_start": ("CPU per pod started, {} at once", "ms"),
     "pod_end": ("CPU per pod removed, {} at once", "ms"),
     "pods_rss": ("RSS with {} pods", "MiB"),
@@ -86,6 +89,11 @@ def main() -> int:
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
+    return compare(interpreters, options.rounds, options.pods)
+
+
+def compare(interpreters: Sequence[Interpreter], rounds: int, pods: int) -> int:
+    """Measure them in turn, and print the table. Returns the exit code."""
     node.sweep_dead_runs()
     folder = places.run_folder("bench")
     cgroups: list[str] = []
@@ -94,7 +102,7 @@ def main() -> int:
         agent = Agent(testbed, folder / "node", interpreters[0].program)
         cgroups = [*agent.cgroups, f"/{testbed.name}-baseline"]
         try:
-            return asyncio.run(_compare(testbed, agent, cgroups, interpreters, (options.rounds, options.pods)))
+            return asyncio.run(_compare(testbed, agent, cgroups, interpreters, (rounds, pods)))
         finally:
             agent.stop()
     except (TestbedError, images.ImageError) as error:
@@ -177,6 +185,8 @@ async def _measure_one(bench: Bench, interpreter: Interpreter, count: int) -> No
     for _ in range(_STARTS):
         await _start(agent, interpreter, ["start", "start_cpu"])
     interpreter.take("rss", agent.tree_rss_mib())
+    for _ in range(_SINGLES):
+        interpreter.take("single", await _single_ms(bench))
     names = [f"pod-{next(bench.numbers)}" for _ in range(count)]
     idle = await bench.idle_rate()
     used, began, before = agent.cpu_s(), time.monotonic(), len(bench.watch.starts)
@@ -193,11 +203,21 @@ async def _measure_one(bench: Bench, interpreter: Interpreter, count: int) -> No
     interpreter.take("pod_end", _each_ms(agent.cpu_s() - used, time.monotonic() - began, idle, count))
 
 
+async def _single_ms(bench: Bench) -> float:
+    """From the manifest of a pod until its container has started."""
+    name, before = f"pod-{next(bench.numbers)}", len(bench.watch.starts)
+    began = bench.agent.place([manifest(name)])
+    await bench.watch.wait_starts(before, 2, _PODS_S)
+    started = await bench.started_at(name)
+    await bench.remove_all([name], _PODS_S)
+    return (started - began) / 1e6
+
+
 async def _start(agent: Agent, interpreter: Interpreter, taken: Sequence[str]) -> None:
     """Start this agent in an empty root directory. `taken`: the columns that get its seconds, and its CPU seconds."""
     agent.stop()
     agent.forget()
-    agent.program = interpreter.program
+    agent.program, agent.flags = interpreter.program, interpreter.flags
     used, began = agent.cpu_s() if taken else 0.0, agent.spawn()
     healthy = await agent.wait_healthy()
     for column, value in zip(taken, ((healthy - began) / 1e9, agent.cpu_s() - used), strict=False):

@@ -1,0 +1,58 @@
+"""`python -m bench.extensions`: what the agent needs with all samples of extensions that are functions, and without. Needs root.
+
+Both run in turn on one private containerd, as interpreters do in `bench.interpreters`. Exit code 1 if starts or CPU of pods cost more
+than the target with the extensions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.agent import PROGRAM
+from bench.interpreters import Interpreter, compare
+from bench.stats import spread
+
+SAMPLES = Path(__file__).parents[1] / "examples/extensions"
+#: With the extensions, as a share of without.
+TARGET = 1.03
+
+
+def main() -> int:
+    """Measure and compare."""
+    parser = argparse.ArgumentParser(prog="python -m bench.extensions", description="The agent with extensions.")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each is measured")
+    parser.add_argument("--pods", type=int, default=100, help="how many start at once")
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        print("bench: run as root: a node makes mounts, cgroups and network interfaces", file=sys.stderr)
+        return 1
+    flags = [word for path in samples() for word in ("--extension", str(path))]
+    rows = [
+        Interpreter(PROGRAM, "without extensions"),
+        Interpreter(PROGRAM, f"with {len(flags) // 2} extensions", flags=tuple(flags)),
+    ]
+    return compare(rows, options.rounds, options.pods) or judged(rows)
+
+
+def samples() -> Sequence[Path]:
+    """The samples that are functions: those that are processes are executable."""
+    return sorted(path for path in SAMPLES.glob("*.py") if not os.access(path, os.X_OK))
+
+
+def judged(rows: Sequence[Interpreter]) -> int:
+    """Print the ratios of the second row to the first. Returns 1 if one is above the target."""
+    code = 0
+    for column in ("single", "pod_start", "pod_end"):
+        without, with_them = (spread(row.samples[column]).median for row in rows)
+        ratio = with_them / without
+        print(f"{column}: {ratio:.3f} (target {TARGET})")
+        code |= ratio > TARGET
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
