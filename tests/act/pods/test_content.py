@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from act.pods.playbook import Playbook
 from act.pods.scenes import box, container, pod, running
 
 from pykubelet.act.pods.model import ContentChanged
+from pykubelet.act.pods.need import wait_answered
 from pykubelet.base.api.core import ConfigMap, ObjectMeta, Pod, RuntimeClass, Secret
+from pykubelet.base.kit.cells import Cell, make_cell
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.waits import Owner, Wait
@@ -62,6 +65,22 @@ async def test_a_container_waits_by_name_for_the_first_answer_about_its_environm
         await n.wait_running("web")
         assert environment(n, "web")["WORD"] == "hello"
         assert n.messages("Failed") == []
+
+
+async def test_only_objects_without_an_answer_are_waited_for() -> None:
+    """A container may refer to 12,000 objects, most of which are answered together."""
+    keys = [ObjectKey(ContentKind.CONFIG_MAP, "shop", f"m{number}") for number in range(4)]
+    cell, writer = make_cell("content", Content(True, {keys[0]: NO_MAP}))
+    waited: list[str] = []
+
+    async def until(_: Cell[Content], missing: Callable[[Content], Wait | None]) -> None:
+        wait = missing(cell.get())
+        waited.append(wait.subject if wait is not None else "nothing")
+        writer.publish(Content(True, dict.fromkeys(keys, NO_MAP)))
+        assert missing(cell.get()) is None
+
+    await wait_answered(cell, keys, until)
+    assert waited == ["shop/m1"]
 
 
 async def test_a_missing_object_is_a_config_error_until_it_comes(tmp_path: Path) -> None:

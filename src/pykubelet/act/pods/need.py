@@ -106,8 +106,9 @@ async def wait_answered(cell: Cell[Content], keys: Collection[ObjectKey], until:
     """Wait until all keys have an answer in `Content` at once: an answer may be dropped again. An error is also an answer."""
     while unanswered(keys, cell.get()) is not None:
         for key in keys:
-            await until(cell, partial(_unanswered, key))
+            if cell.get().lacks(key):  # most of thousands may be answered together
+                await until(cell, partial(_unanswered, key))
 
 
 def _unanswered(key: ObjectKey, content: Content) -> Wait | None:
-    return None if unanswered((key,), content) is None else wait_for_key(key, 0.0)
+    return wait_for_key(key, 0.0) if content.lacks(key) else None

@@ -167,6 +167,10 @@ class Content(Value):
         """Whether there is anything that may answer the key."""
         return self.available or (self.has_manifests and isinstance(key, ObjectKey) and key.kind in BY_MANIFEST)
 
+    def lacks(self, key: ObjectKey) -> bool:
+        """Whether there is no answer yet, but something that may give one."""
+        return key not in self.objects and self.may_answer(key)
+
     def find(self, key: ContentKey) -> Found | None:
         """The answer; None while there is none."""
         if isinstance(key, CertificateKey):

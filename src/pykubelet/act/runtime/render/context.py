@@ -325,7 +325,7 @@ def waits_for_services(pod: Pod, content: Content) -> bool:
 
 def unanswered(keys: Iterable[ObjectKey], content: Content) -> ObjectKey | None:
     """The first of these keys without an answer in `Content`; None if all have one that can have one."""
-    return next((key for key in keys if content.may_answer(key) and key not in content.objects), None)
+    return next(filter(content.lacks, keys), None)
 
 
 def runtime_handler(pod: Pod, content: Content) -> str:
