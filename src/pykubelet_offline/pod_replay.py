@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from pykubelet.act.pods.backoff import RestartVerdict
 from pykubelet.act.pods.decide import Rules, step
 from pykubelet.act.pods.model import Event, PodWorkerState
 from pykubelet.act.pods.recording import (
@@ -23,6 +24,7 @@ from pykubelet.act.pods.recording import (
     changed_fields,
     command_fields,
 )
+from pykubelet.act.pods.restarts import AskForRestart, RestartFacts
 from pykubelet.act.runtime.plan.plan import HashOf
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.probes import ProbeResults
@@ -76,9 +78,12 @@ def replay(recording: Recording, hash_of: HashOf) -> tuple[ReplayedStep, ...]:
     """Run the recorded events through the state machine again, each on the state after the previous one."""
     rules = Rules(hash_of, recording.crash, recording.resync_s, ProbeResults())
     state, done = recording.state, []
+    asks = any(_recorded_verdicts(recorded) for recorded in recording.steps)
     for number, recorded in enumerate(recording.steps):
         if recorded.probes is not None:
             rules = Rules(hash_of, recording.crash, recording.resync_s, _results_of(recorded.probes))
+        if asks:
+            rules = msgspec.structs.replace(rules, ask_extensions=_verdicts_of(recorded))
         event = _event_of(recorded, number)
         cause = str(recorded.event.get("cause", ""))
         if hasattr(event, "probes"):  # a recorded event has no probe results of its own
@@ -99,6 +104,22 @@ def replay(recording: Recording, hash_of: HashOf) -> tuple[ReplayedStep, ...]:
         done.append(ReplayedStep(recorded.at, recorded.event_type, cause, changed, given, differences))
         state = after
     return tuple(done)
+
+
+def _recorded_verdicts(recorded: RecordedStep) -> Document:
+    back_offs = recorded.changed.get("back_offs")
+    found = back_offs.get("verdicts") if isinstance(back_offs, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _verdicts_of(recorded: RecordedStep) -> AskForRestart:
+    """What answers as the extensions of the recorded node did in this step."""
+    verdicts = _recorded_verdicts(recorded)
+
+    def ask(facts: RestartFacts) -> RestartVerdict | None:
+        return msgspec.convert(verdicts.get(facts.past[0].instance), RestartVerdict | None)
+
+    return ask
 
 
 def _results_of(probes: RecordedProbes) -> ProbeResults:

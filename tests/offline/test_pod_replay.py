@@ -7,9 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from act.pods.playbook import RULES
+from act.pods.scenes import REF, WALL, box, container, exited, pod, view
 from act.pods.test_recording import document
 
+from pykubelet.act.pods.backoff import RestartVerdict
+from pykubelet.act.pods.decide import step
+from pykubelet.act.pods.model import PodWorkerState, RuntimeChanged
+from pykubelet.act.pods.recording import record
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.containers import container_hash
+from pykubelet.base.model.diagnostics import StepLog, WorkerStep
+from pykubelet.base.model.lifecycle import Stage
 from pykubelet_offline import replay as command
 from pykubelet_offline.pod_replay import RecordingError, parse, replay
 
@@ -29,6 +38,22 @@ def test_a_recording_runs_again_to_the_same_end() -> None:
     assert [step.differences for step in replayed] == [()] * 5
     assert [command["type"] for command in replayed[0].commands][:1] == ["Sync"]
     assert replayed[3].changed["stage"] == "terminating"
+
+
+def test_the_answers_of_extensions_are_part_of_a_recording() -> None:
+    verdict = RestartVerdict("three-tries", 7.5)
+    rules = replace(RULES, ask_extensions=lambda facts: verdict)
+    state = PodWorkerState(ref=REF, pod=pod(container("app")), stage=Stage.SYNCING, started_wall=WALL)
+    log = StepLog()
+    for at in (1.0, 2.0):
+        event = RuntimeChanged(view(box(0), exited("app", code=1, ended=WALL), read_at=at), WALL)
+        after, commands = step(state, event, at, rules)
+        log.add(WorkerStep(at, state, event, rules, after, commands))
+        state = after
+    made = record(log.snapshot(), "1.0")
+    replayed = replay(parse(json.dumps(made).encode()), container_hash)
+    assert [step.differences for step in replayed] == [(), ()]
+    assert "three-tries" in json.dumps(replayed[0].changed)
 
 
 def test_a_recording_of_version_1_runs_again_to_the_same_end() -> None:

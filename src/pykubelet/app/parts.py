@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, TypeVar
 
+from pykubelet.act.pods.restarts import AskForRestart
 from pykubelet.act.pods.tools import MakeNeed
 from pykubelet.base.kit.cells import Cell, CellWriter, LazyCell, LazyCellWriter, make_cell, make_lazy_cell
 from pykubelet.base.kit.clock import Clock
@@ -125,6 +126,7 @@ class Points(Value):
     rank_images_for_removal: AskForRemovalOrder | None = None
     cgroup: AskForValues | None = None
     pull: AskForPull | None = None
+    restart: AskForRestart | None = None
 
 
 class Runtime(Value):

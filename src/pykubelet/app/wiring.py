@@ -262,7 +262,9 @@ def wire_act(
         reports_secrets_at_once=settings.behavior.reports_secrets_at_once,
         asks_again=points.cgroup is not None,
     )
-    rules = Rules(container_hash, settings.crash_backoff, settings.sync_frequency_s, cells.probes.cell.get())
+    rules = Rules(
+        container_hash, settings.crash_backoff, settings.sync_frequency_s, cells.probes.cell.get(), points.restart
+    )
     pod_inputs = PodInputs(roster, observed, cells.probes.cell, content, cells.evictions.cell, cells.shutdown.cell)
     pod_outputs = PodOutputs(cells.lifecycles.writer, cells.pod_diagnostics.writer, cells.pods_heartbeat.writer)
     pods = PodsLoop(pod_inputs, pod_outputs, tools, rules, m.touched)

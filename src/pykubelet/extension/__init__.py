@@ -29,6 +29,7 @@ from pykubelet.extension.values import (
     CpuMachine,
     CpuRequest,
     EvictionCandidate,
+    Exit,
     Hold,
     Image,
     MachineCpu,
@@ -40,6 +41,10 @@ from pykubelet.extension.values import (
     PullNever,
     PullNow,
     Reject,
+    RestartAfter,
+    RestartAnswer,
+    RestartHistory,
+    RestartNever,
     Usage,
 )
 
@@ -50,6 +55,7 @@ __all__ = [
     "CpuMachine",
     "CpuRequest",
     "EvictionCandidate",
+    "Exit",
     "Extension",
     "Hold",
     "Image",
@@ -62,5 +68,9 @@ __all__ = [
     "PullNever",
     "PullNow",
     "Reject",
+    "RestartAfter",
+    "RestartAnswer",
+    "RestartHistory",
+    "RestartNever",
     "Usage",
 ]

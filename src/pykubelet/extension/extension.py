@@ -16,6 +16,8 @@ from pykubelet.extension.values import (
     Pod,
     PullAnswer,
     PullAttempt,
+    RestartAnswer,
+    RestartHistory,
 )
 
 #: The version of this interface (docs/extensions/VERSIONING.md).
@@ -81,5 +83,13 @@ class Extension:
         """Whether an image that must be pulled is pulled now, later or never, and before which other pulls.
 
         Asked once before each pull, after credentials are known and any back-off is over. None: now, with priority 0.
+        """
+        raise NotImplementedError
+
+    def restart(self, container: Container, history: RestartHistory) -> RestartAnswer:
+        """When a container starts again that has ended and would be restarted, or that it does not.
+
+        Asked once for each exit, and after a start of the agent once more for the last one. Not asked for containers that the agent
+        itself has killed to start them again. None: after the crash back-off.
         """
         raise NotImplementedError

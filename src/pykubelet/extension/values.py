@@ -167,6 +167,55 @@ class CpuRequest:
     whole_cores: bool = False
 
 
+# Restarts
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """An exit of a container. `reason`: as in its status, such as "Error" or "OOMKilled". `signal`: the one that ended it; 0 if none did.
+
+    `started_at`, `finished_at`: in seconds since 1970-01-01 UTC.
+    """
+
+    exit_code: int
+    reason: str = ""
+    signal: int = 0
+    started_at: float = 0.0
+    finished_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RestartHistory:
+    """What is known of a container that has ended, and would be started again.
+
+    `restarts`: how often it was started again before. `exits`: its last exits, this one first, at most 10; from before the start of the
+    agent, only those that the container runtime still shows. `delay_s`: the seconds from the exit to the start without an extension.
+    """
+
+    pod: Pod
+    restarts: int = 0
+    exits: tuple[Exit, ...] = ()
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RestartAfter:
+    """Start the container again `delay_s` seconds after its exit, from 0 to 300, in place of the crash back-off of this exit."""
+
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RestartNever:
+    """Leave the container terminated, as with the restart policy Never. `message`: for people. Not for sidecars."""
+
+    message: str = ""
+
+
+#: The answer of `restart`. None: after the crash back-off.
+RestartAnswer = RestartAfter | RestartNever | None
+
+
 # Images
 
 

@@ -25,6 +25,7 @@ from pykubelet.act.pods.model import (
     ProbesChanged,
     ReportBackOff,
     ReportResize,
+    ReportStay,
     RuntimeChanged,
     SpecChanged,
     StartFailed,
@@ -74,6 +75,8 @@ def described(command: Command, now: float) -> str:
             return f"wake in {at - now:g} s"
         case ReportBackOff(container=name):
             return f"say {name} is held back"
+        case ReportStay(container=name, verdict=verdict):
+            return f"say {name} stays: {verdict.message} ({verdict.extension})"
         case ReportResize(progress=progress):
             return f"say the resize fails: {progress.error}" if progress.error else "say the resize is done"
 

@@ -16,12 +16,15 @@ from pykubelet.extension import (
     CpuMachine,
     CpuRequest,
     EvictionCandidate,
+    Exit,
     Image,
     Node,
     Pod,
     PullAttempt,
     PullNow,
     Reject,
+    RestartHistory,
+    RestartNever,
     Usage,
 )
 
@@ -40,6 +43,10 @@ SAMPLES: dict[str, tuple[tuple[Any, ...], Callable[[Any], bool]]] = {
         lambda answer: answer == {"memory.high": "2048", "memory.low": "0"},
     ),
     "pull": ((PullAttempt("app:1", POD, "main"), NODE), lambda answer: answer == PullNow(0)),
+    "restart": (
+        (Container("main"), RestartHistory(POD, 2, (Exit(1),))),
+        lambda answer: answer == RestartNever("it has failed three times"),
+    ),
     "rank_images_for_removal": ((IMAGES,), lambda answer: list(answer) == [IMAGES[1], IMAGES[0]]),
 }
 

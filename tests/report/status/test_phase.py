@@ -9,6 +9,7 @@ from pykubelet.base.api.core import Container, ContainerRestartRule, ContainerRe
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.observed import ContainerView, ObservedState, PodView
 from pykubelet.base.model.phase import Phase, ReportedContainers, pod_phase
+from pykubelet.base.model.restart import restartable_pod
 
 TWO = (container("a"), container("b"))
 INIT = (container("i1"), container("i2"))
@@ -16,6 +17,20 @@ INIT = (container("i1"), container("i2"))
 
 def two(policy: str = "Always", init: tuple[Container, ...] = ()) -> Pod:
     return make_pod(*TWO, init=init, restartPolicy=policy)
+
+
+def test_a_container_that_an_extension_does_not_restart_counts_as_ended() -> None:
+    """As with restartPolicy Never for this container alone."""
+    pod, ended = two(), exited("a", 1)
+    both = view(ended, exited("b", 1))
+    assert pod_phase(pod, both, {}, ended=False) is Phase.RUNNING
+    decided = restartable_pod(pod, both, {ended.id})
+    assert [c.restartPolicy for c in decided.spec.containers] == ["Never", ""]
+    assert pod_phase(decided, both, {}, ended=False) is Phase.RUNNING  # `b` starts again
+    alone = make_pod(container("a"))
+    assert pod_phase(restartable_pod(alone, view(ended), {ended.id}), view(ended), {}, ended=False) is Phase.FAILED
+    newer = view(running("a", 1), ended)
+    assert restartable_pod(alone, newer, {ended.id}) is alone  # it has started again since
 
 
 CASES = {

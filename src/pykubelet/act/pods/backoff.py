@@ -9,6 +9,7 @@ Rules:
 - If the exit of a container restarts the whole pod, all containers are removed at once, and all except ephemeral ones wait for
   its back-off (KEP-5532).
 - The back-off belongs to a container definition: with another image or other resources, it starts without one.
+- An extension may have another delay for one exit (`restarts.py`); the back-off is raised as without it.
 
 All times are monotonic seconds. The pod state machine and the published waits both take the next start of a container from
 `CrashBackOffs.delay_of`.
@@ -36,6 +37,27 @@ from pykubelet.base.model.reasons import CRASH_LOOP_BACK_OFF, POST_START_HOOK_ER
 START_RETRY_S = 10.0
 #: Failures of a start after which the container counts as started.
 RAN_AND_FAILED = frozenset({RUN_CONTAINER_ERROR, POST_START_HOOK_ERROR})
+
+
+NO_INSTANCES: frozenset[ContainerID] = frozenset()
+
+
+class RestartVerdict(Value):
+    """What an extension has decided about one exit: the container starts again after `delay_s` seconds, or never (None)."""
+
+    extension: str
+    delay_s: float | None = None
+    message: str = ""
+
+
+class PastExit(Value):
+    """An exit of a container, for extensions. Times in wall seconds."""
+
+    instance: ContainerID
+    exit_code: int
+    reason: str
+    started_at: float
+    finished_at: float
 
 
 class CrashEntry(Value):
@@ -82,7 +104,8 @@ class StartDelay(Value):
 
     `paused_until`: the end of its pause after a failed start; None without a pause. `ended`: the instance whose end the crash
     back-off counts from. `entry`: the back-off after that end; None without one. `free_at`: the end of the back-off, 0 if no
-    end counts. `is_raised`: the end has raised the back-off already, for a restart that does not count.
+    end counts. `is_raised`: the end has raised the back-off already, for a restart that does not count. `verdict`: of an extension, whose
+    delay takes the place of the back-off.
     """
 
     name: str
@@ -91,13 +114,21 @@ class StartDelay(Value):
     entry: Backoff | None = None
     ended: ContainerID | None = None
     is_raised: bool = False
+    verdict: RestartVerdict | None = None
 
     @property
     def next_at(self) -> float | None:
         """When the container may start; None if nothing has delayed it."""
-        if self.entry is None:
+        if self.delay_s is None:
             return self.paused_until
         return max(self.free_at, self.paused_until or 0.0)
+
+    @property
+    def delay_s(self) -> float | None:
+        """The delay after the end; None without one."""
+        if self.verdict is not None:
+            return self.verdict.delay_s
+        return self.entry.delay_s if self.entry is not None else None
 
 
 class PlannedStarts(Value):
@@ -130,6 +161,10 @@ class CrashBackOffs(Value):
     exempt: frozenset[ContainerID] = frozenset()
     #: Exited instances whose back-off was reported by an Event.
     reported: frozenset[ContainerID] = frozenset()
+    #: The exits that extensions were asked about; None: they left it to the rules above.
+    verdicts: Mapping[ContainerID, RestartVerdict | None] = field(default_factory=dict)
+    #: By container name, its last exits that extensions were asked about, newest first.
+    past: Mapping[str, tuple[PastExit, ...]] = field(default_factory=dict)
 
     # What may start
 
@@ -142,6 +177,9 @@ class CrashBackOffs(Value):
         if ended is None:
             return delay
         is_raised = found is not None and entry is not None and found.ended == ended and ended in inputs.taken_back
+        verdict = self.verdicts.get(ended)
+        if verdict is not None and verdict.delay_s is not None and not is_raised:
+            return replace(delay, free_at=self.exits[ended] + verdict.delay_s, ended=ended, verdict=verdict)
         free_at = 0.0 if is_raised else inputs.policy.free_at(entry, self.exits[ended])
         return replace(delay, free_at=free_at, ended=ended, is_raised=is_raised)
 
@@ -179,10 +217,10 @@ class CrashBackOffs(Value):
             if delay.paused_until is not None and delay.paused_until > now:
                 waiting.add(name)
                 wakes.append(delay.paused_until)
-            elif delay.free_at > now and delay.entry is not None and delay.ended is not None:
+            elif delay.free_at > now and delay.delay_s is not None and delay.ended is not None:
                 waiting.add(name)
                 wakes.append(delay.free_at)
-                errors[name] = back_off_error(ref, name, delay.entry.delay_s)
+                errors[name] = back_off_error(ref, name, delay.delay_s, delay.verdict)
                 reports += [] if delay.ended in reported else [name]
                 reported.add(delay.ended)
             elif delay.ended is not None and not delay.is_raised:
@@ -203,6 +241,12 @@ class CrashBackOffs(Value):
         raised = inputs.policy.raised(delay.entry, self.exits[delay.ended], now)
         return CrashEntry(back_off_key(inputs.pod, delay.name), raised, delay.ended)
 
+    @property
+    def stays(self) -> frozenset[ContainerID]:
+        """The ended instances that an extension does not let start again."""
+        never = (ended for ended, verdict in self.verdicts.items() if verdict is not None and verdict.delay_s is None)
+        return frozenset(never) if self.verdicts else NO_INSTANCES
+
     # What has happened
 
     def after_view(self, before: PodView | None, view: PodView, now: float, wall: float) -> Self:
@@ -210,7 +254,8 @@ class CrashBackOffs(Value):
         exits = self._exits(before, view, now, wall)
         newest = {found.id for c in view.containers if (found := view.newest(c.name)) is not None}
         pauses = {name: pause for name, pause in self.pauses.items() if pause.unstarted not in exits}
-        return replace(self, exits=exits, pauses=pauses, exempt=self.exempt & newest)
+        verdicts = {ended: verdict for ended, verdict in self.verdicts.items() if ended in exits}
+        return replace(self, exits=exits, pauses=pauses, exempt=self.exempt & newest, verdicts=verdicts)
 
     def _exits(self, before: PodView | None, view: PodView, now: float, wall: float) -> dict[ContainerID, float]:
         """When each ended container ended. The first estimate is kept, even if the wall clock changes.
@@ -274,7 +319,9 @@ def back_off_key(pod: Pod, name: str) -> str:
     return f"{meta.name}_{meta.namespace}_{meta.uid}_{container.name}_{container.image}_{container.resources}"
 
 
-def back_off_error(ref: PodRef, container: str, delay_s: float) -> StartError:
-    """The error of a container in crash back-off. `delay_s`: the whole back-off in seconds."""
+def back_off_error(ref: PodRef, container: str, delay_s: float, verdict: RestartVerdict | None = None) -> StartError:
+    """The error of a container in crash back-off. `delay_s`: the whole back-off in seconds. `verdict`: of the extension that sets it."""
     message = f"back-off {format_seconds(delay_s)} restarting failed container={container} pod={ref}"
-    return StartError(CRASH_LOOP_BACK_OFF, message)
+    if verdict is None:
+        return StartError(CRASH_LOOP_BACK_OFF, message)
+    return StartError(CRASH_LOOP_BACK_OFF, f"{message} (extension {verdict.extension})", verdict.extension)

@@ -8,7 +8,7 @@ Rules:
 - No plan is made from a view of the runtime that was read before the last work on the pod ended.
 - An exit that is known only from a runtime event is enough to start the next container, but not to end the pod.
 - A second kill can shorten the grace period, never lengthen it.
-- A container that ends repeatedly waits in crash back-off (`backoff.py`).
+- A container that ends repeatedly waits in crash back-off (`backoff.py`), or as an extension decides (`restarts.py`).
 - A pod that has ended in the API is also ended here.
 - When a pod is terminated, a container that was killed to be restarted is not restarted: it has ended as it did.
 - A pod that is desired again while it is terminating keeps its containers and logs, and starts again when it has
@@ -43,6 +43,7 @@ from pykubelet.act.pods.model import (
     ProbesChanged,
     ReportBackOff,
     ReportResize,
+    ReportStay,
     RuntimeChanged,
     RuntimeRestarted,
     SpecChanged,
@@ -54,6 +55,7 @@ from pykubelet.act.pods.model import (
     WakeAt,
     Work,
 )
+from pykubelet.act.pods.restarts import AskForRestart, ask_about_exits
 from pykubelet.act.runtime.plan.plan import HashOf, PodPlan, plan_pod
 from pykubelet.base.api.core import Container, EphemeralContainer, Pod, PodSpec
 from pykubelet.base.kit.backoff import BackoffPolicy
@@ -71,7 +73,7 @@ from pykubelet.base.model.reasons import (
     EVENT_FAILED_KILL_POD,
     FAILED_CLEAN_UP,
 )
-from pykubelet.base.model.restart import ALWAYS, init_failed, is_sidecar
+from pykubelet.base.model.restart import ALWAYS, init_failed, is_sidecar, restartable_pod
 from pykubelet.base.model.roster import has_ended_in_api
 from pykubelet.base.model.sizing import ResizeProgress
 
@@ -81,12 +83,16 @@ POD_RETRY = BackoffPolicy(1.0, 10.0)
 
 
 class Rules(Value):
-    """What a decision needs besides state, event and time. `resync_s`: the period of the resync of one pod, in seconds."""
+    """What a decision needs besides state, event and time. `resync_s`: the period of the resync of one pod, in seconds.
+
+    `ask_extensions`: None: no extension takes part in restarts.
+    """
 
     hash_of: HashOf
     crash: BackoffPolicy
     resync_s: float
     probes: ProbeResults
+    ask_extensions: AskForRestart | None = None
 
 
 Result = tuple[PodWorkerState, tuple[Command, ...]]
@@ -401,9 +407,9 @@ def _complete(state: PodWorkerState, cause: str) -> Result:
     return _terminate(replace(state, terminal=True, kill=kill), cause)
 
 
-def _end_cause(state: PodWorkerState) -> str:
-    """Why the pod has ended, for its history."""
-    failed = failed_init(state.pod, state.view, state.to_restart)
+def _end_cause(pod: Pod, state: PodWorkerState) -> str:
+    """Why the pod has ended, for its history. `pod`: as of `restartable_pod`."""
+    failed = failed_init(pod, state.view, state.to_restart)
     if failed is None:
         return "all containers have ended"
     return f"init container {failed.name} has failed: {end_in_words(failed)}"
@@ -417,13 +423,22 @@ def _advance_syncing(state: PodWorkerState, now: float, rules: Rules, cause: str
     view = state.view
     if view is None or not _is_fresh(state):
         return state, ()
-    if pod_phase(state.pod, view, state.start_errors, ended=False, to_restart=state.to_restart).is_terminal:
-        return _complete(state, _end_cause(state))
+    pod = restartable_pod(state.pod, view, state.back_offs.stays)
+    if pod_phase(pod, view, state.start_errors, ended=False, to_restart=state.to_restart).is_terminal:
+        return _complete(state, _end_cause(pod, state))
     state = replace(state, sizes=state.sizes.after_view(state.pod, view))
     applied = state.sizes.applied
-    plan = plan_pod(state.pod, view, rules.probes, rules.hash_of, applied, state.to_restart, state.outside_cgroup)
+    plan = plan_pod(pod, view, rules.probes, rules.hash_of, applied, state.to_restart, state.outside_cgroup)
     if plan.stop_pod and not plan.create_sandbox:
         return _complete(state, "nothing is left to run")
+    if rules.ask_extensions is not None and plan.starts:
+        inputs = state.back_off_inputs(rules.crash)
+        asked = ask_about_exits(rules.ask_extensions, state.back_offs, plan, inputs, state.to_restart)
+        state, plan = replace(state, back_offs=asked.back_offs), asked.plan
+        if asked.never:
+            errors = {name: error for name, error in state.start_errors.items() if name not in asked.never}
+            state, commands = _advance_syncing(replace(state, start_errors=errors), now, rules, cause)
+            return state, (*(ReportStay(name, verdict) for name, verdict in asked.never.items()), *commands)
     if plan.create_sandbox:
         state = replace(
             _without_pauses(state), start_errors={}

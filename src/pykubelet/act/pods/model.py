@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Self
 
-from pykubelet.act.pods.backoff import START_RETRY_S, BackOffInputs, CrashBackOffs
+from pykubelet.act.pods.backoff import START_RETRY_S, BackOffInputs, CrashBackOffs, RestartVerdict
 from pykubelet.act.pods.sandbox_loss import SandboxLoss
 from pykubelet.act.runtime.plan.plan import Applied, ContainerResize, PodPlan, is_under_way
 from pykubelet.base.api.core import Pod, ResourceRequirements
@@ -415,4 +415,12 @@ class ReportBackOff(Value):
     cause: str
 
 
-Command = Sync | AbandonSync | StopPod | CleanUp | WakeAt | ReportBackOff | ReportResize
+class ReportStay(Value):
+    """Record the Event that an extension does not let a container start again."""
+
+    container: str
+    verdict: RestartVerdict
+    cause: str = "an extension has decided so"
+
+
+Command = Sync | AbandonSync | StopPod | CleanUp | WakeAt | ReportBackOff | ReportResize | ReportStay

@@ -23,6 +23,7 @@ from pykubelet.act.pods.model import (
     PodWorkerState,
     ReportBackOff,
     ReportResize,
+    ReportStay,
     RuntimeChanged,
     SpecChanged,
     StopEnded,
@@ -52,6 +53,7 @@ from pykubelet.base.model.reasons import (
     DEADLINE_EXCEEDED,
     EVENT_BACK_OFF,
     EVENT_FAILED_SYNC,
+    EVENT_NOT_RESTARTED,
     EVENT_RESIZE_COMPLETED,
     EVENT_RESIZE_ERROR,
     INTERNAL_ERROR,
@@ -183,6 +185,13 @@ class PodWorker:
                 path = container_field_path(self.state.pod, container.name)
                 self._execution.recorder.post(warning(EVENT_BACK_OFF, message, self.ref, path))
                 self._record(f"{container.name} is held back", command.cause)
+            case ReportStay():
+                verdict = command.verdict
+                why = f"{verdict.message} (extension {verdict.extension})".lstrip()
+                message = f"Container {command.container} is not restarted: {why}"
+                path = container_field_path(self.state.pod, command.container)
+                self._execution.recorder.post(warning(EVENT_NOT_RESTARTED, message, self.ref, path))
+                self._record(f"{command.container} is not restarted: {why}", command.cause)
 
     def _start(self, what: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         self._work = self._supervisor.start_child(f"{what}-{self.ref.uid}", work)
@@ -334,6 +343,7 @@ class PodWorker:
             restarting_all=state.restarting_all,
             reset=state.reset_instances,
             to_restart=state.to_restart,
+            stays=state.back_offs.stays,
             uncounted={useless.id: useless.ended for useless in state.loss.uncounted},
             resize=state.sizes.resize,
             post_starting=self._execution.hooks.running if state.work is Work.SYNC else state.unhooked,

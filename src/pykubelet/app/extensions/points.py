@@ -12,6 +12,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from pykubelet.act.pods.backoff import RestartVerdict
+from pykubelet.act.pods.restarts import RestartFacts
 from pykubelet.app.extensions.cgroup_files import EVERY_FILE, CgroupKernel, defaults, take_values
 from pykubelet.app.extensions.guard import Guard, WrongAnswer
 from pykubelet.app.extensions.load import PLACE, LoadedExtension
@@ -24,6 +26,7 @@ from pykubelet.app.extensions.views import (
     node_now,
     node_view,
     pull_view,
+    restart_views,
     usage_view,
 )
 from pykubelet.app.parts import Points
@@ -35,6 +38,7 @@ from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.desired.roster.load import CountedPods
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionHold
 from pykubelet.extension import (
+    Container,
     CpuMachine,
     CpuRequest,
     EvictionCandidate,
@@ -46,6 +50,8 @@ from pykubelet.extension import (
     PullNever,
     PullNow,
     Reject,
+    RestartAfter,
+    RestartNever,
 )
 from pykubelet.observe.eviction.model import Candidate
 from pykubelet.provide.images.model import (
@@ -61,6 +67,8 @@ from pykubelet.provide.placement.cpu_policy import CpuDemand, StaticPolicy
 
 MAX_TEXT = 1024
 MAX_HOLD_S = 3600.0
+#: The longest delay of a restart, which is that of the crash back-off.
+MAX_RESTART_S = 300.0
 #: Of a pull.
 MAX_PRIORITY = 1_000_000
 _REASON = re.compile(r"[A-Z][A-Za-z0-9]{0,127}")
@@ -106,6 +114,7 @@ class Asker:
             place={asked.guard.name: partial(self._place, asked) for asked in have.get(PLACE, ())},
             rank_images_for_removal=self._rank_images if "rank_images_for_removal" in have else None,
             pull=self._pull if "pull" in have else None,
+            restart=self._restart if "restart" in have else None,
         )
 
     def _first(self, point: str, args: tuple[Any, ...], take: Callable[[str, Any], Any]) -> Any:
@@ -158,6 +167,12 @@ class Asker:
     def _pull(self, facts: PullFacts) -> PullVerdict | None:
         node = node_now(self._node, self._views) if self._node is not None else Node("")
         answer: PullVerdict | None = self._first("pull", (pull_view(facts, self._views), node), take_pull)
+        return answer
+
+    def _restart(self, facts: RestartFacts) -> RestartVerdict | None:
+        container, history = restart_views(facts, self._views)
+        answer: RestartVerdict | None
+        answer = self._first("restart", (container, history), partial(take_restart, container))
         return answer
 
 
@@ -223,6 +238,17 @@ def take_pull(name: str, answer: object) -> PullVerdict:
     raise WrongAnswer(f"the answer must be PullNow, PullLater, PullNever or None: it is {type(answer).__name__}")
 
 
+def take_restart(container: Container, name: str, answer: object) -> RestartVerdict:
+    """The answer of `restart` as the pod worker takes it. Raises WrongAnswer."""
+    if type(answer) is RestartAfter:
+        return RestartVerdict(name, _number("delay_s", answer.delay_s, 0, MAX_RESTART_S))
+    if type(answer) is RestartNever:
+        if container.kind == "sidecar":
+            raise WrongAnswer(f"{container.name} is a sidecar: it is always restarted")
+        return RestartVerdict(name, None, _text("message", answer.message))
+    raise WrongAnswer(f"the answer must be RestartAfter, RestartNever or None: it is {type(answer).__name__}")
+
+
 def _number(field: str, value: object, least: float, most: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
         raise WrongAnswer(f"`{field}` must be from {least:g} to {most:g}: it is {value!r}")
@@ -235,6 +261,7 @@ CHECKS: dict[str, Callable[[Sequence[Any], Any], object]] = {
     "rank_for_eviction": lambda args, answer: take_order(args[0], "", answer),
     "rank_images_for_removal": lambda args, answer: take_order(args[0], "", answer),
     "pull": lambda args, answer: take_pull("", answer),  # noqa: ARG005 - as all checks
+    "restart": lambda args, answer: take_restart(args[0], "", answer),
     "place": lambda args, answer: take_cpus(args[0], args[1], answer),
     "cgroup": lambda args, answer: take_values(EVERY_FILE, args[1].name if args[1] else "", args[2], "", answer),
 }

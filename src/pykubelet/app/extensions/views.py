@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from pykubelet.act.pods.restarts import RestartFacts
 from pykubelet.base.api import core
 from pykubelet.base.api.quantity import QuantityError, in_units, parse
 from pykubelet.base.api.times import parse_time
@@ -23,12 +24,26 @@ from pykubelet.base.model.sizing import pod_requests, qos_class
 from pykubelet.base.model.usage import PodUse, bytes_on_disk
 from pykubelet.desired.roster.load import CountedPods
 from pykubelet.desired.roster.model import AdmissionFacts
-from pykubelet.extension import Container, CpuMachine, CpuRequest, Image, MachineCpu, Node, Pod, PullAttempt, Usage
+from pykubelet.extension import (
+    Container,
+    CpuMachine,
+    CpuRequest,
+    Exit,
+    Image,
+    MachineCpu,
+    Node,
+    Pod,
+    PullAttempt,
+    RestartHistory,
+    Usage,
+)
 from pykubelet.provide.images.decide import pull_policy
 from pykubelet.provide.images.model import NEVER, PullFacts, RankingFacts, RemovalCandidate
 from pykubelet.provide.placement.cpu_policy import CpuDemand, StaticPolicy
 from pykubelet.provide.placement.cpu_topology import CpuTopology
 
+#: Runtimes report the end by a signal as 128 and its number, of 64.
+SIGNALED, MAX_SIGNAL = 128, 64
 #: The pods whose views are kept.
 MAX_KEPT = 1024
 
@@ -171,6 +186,22 @@ def pull_view(facts: PullFacts, views: PodViews) -> PullAttempt:
         is_present=facts.is_present,
         waiting_since=facts.waiting_since,
     )
+
+
+def restart_views(facts: RestartFacts, views: PodViews) -> tuple[Container, RestartHistory]:
+    """The views of a container that has ended, and of its exits."""
+    pod = views.of(facts.pod)
+    container = next(container for container in pod.containers if container.name == facts.container)
+    exits = tuple(
+        Exit(past.exit_code, past.reason, signal_of(past.exit_code), past.started_at, past.finished_at)
+        for past in facts.past
+    )
+    return container, RestartHistory(pod, facts.restarts, exits, facts.delay_s)
+
+
+def signal_of(exit_code: int) -> int:
+    """The signal that has ended a process, from its exit code as runtimes report it; 0: none."""
+    return exit_code - SIGNALED if SIGNALED < exit_code <= SIGNALED + MAX_SIGNAL else 0
 
 
 def image_view(candidate: RemovalCandidate, facts: RankingFacts) -> Image:

@@ -70,7 +70,8 @@ class PodLifecycle(Value):
     `start_errors`: by container name. `terminal`: the pod's containers have ended and are not restarted. `restarting_all`:
     a RestartAllContainers rule has fired, and containers are being removed while the pod stays. `reset`: the instances that
     such a rule removed the last time. `to_restart`: instances that were killed in order to be started again, whatever their
-    restart policy is. `uncounted`: instances that were started while their sandbox ended, each with the instance
+    restart policy is. `stays`: ended instances that an extension does not let start again (`restartable_pod`).
+    `uncounted`: instances that were started while their sandbox ended, each with the instance
     before it; they are not reported. `resize`: a resize that does not hold for all running containers yet.
     `post_starting`: containers whose postStart hook has not ended, with the attempt that was asked for; until then they do not
     count as running. `ahead`: containers that are created while those before them are being started; until their own start they are
@@ -95,6 +96,7 @@ class PodLifecycle(Value):
     post_starting: Mapping[str, int] = field(default_factory=dict)
     ahead: frozenset[str] = frozenset()
     to_restart: frozenset[ContainerID] = frozenset()
+    stays: frozenset[ContainerID] = frozenset()
     uncounted: Mapping[ContainerID, ContainerView] = field(default_factory=dict)
     resize: ResizeProgress | None = None
     is_held_up: bool = False

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from enum import StrEnum
 
 from pykubelet.base.api.core import Container, ContainerRestartRule, Pod
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.observed import ContainerView, ObservedState, PodView
 from pykubelet.base.model.reasons import OOM_KILLED
@@ -60,6 +61,23 @@ def should_restart(pod: Pod, container: Container, newest: ContainerView | None)
     if newest.state is ObservedState.RUNNING:
         return False
     return after_exit(pod, container, newest.exit_code) is not AfterExit.STAY
+
+
+def restartable_pod(pod: Pod, view: PodView | None, stays: Collection[ContainerID]) -> Pod:
+    """The pod with restartPolicy Never for the containers whose newest instance is one of `stays`: extensions do not let them start."""
+    if not stays or view is None:
+        return pod
+    names = {found.name for found in view.containers if found.id in stays and view.newest(found.name) is found}
+    if not names:
+        return pod
+    init, regular = (
+        tuple(
+            replace(c, restartPolicy=NEVER, restartPolicyRules=()) if c.name in names and not is_sidecar(c) else c
+            for c in containers
+        )
+        for containers in (pod.spec.initContainers, pod.spec.containers)
+    )
+    return replace(pod, spec=replace(pod.spec, initContainers=init, containers=regular))
 
 
 def has_succeeded(exit_code: int, reason: str) -> bool:

@@ -29,7 +29,7 @@ from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import KillReason, Stage, StatusOverride
 from pykubelet.base.model.phase import Phase, ReportedContainers, has_created_regular, pod_phase
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
-from pykubelet.base.model.restart import is_sidecar
+from pykubelet.base.model.restart import is_sidecar, restartable_pod
 from pykubelet.base.model.roster import is_static
 from pykubelet.base.model.sizing import qos_class
 from pykubelet.report.status.conditions import pod_conditions
@@ -119,9 +119,8 @@ def _phase(facts: StatusFacts, regular: Statuses, reported: ReportedContainers) 
     if facts.has_ended and (lifecycle.terminal or not is_static(facts.pod)):
         phase = _end_phase(regular)
     else:
-        phase = pod_phase(
-            facts.pod, facts.view, lifecycle.start_errors, facts.has_ended, reported, lifecycle.to_restart
-        )
+        pod = restartable_pod(facts.pod, facts.view, lifecycle.stays)
+        phase = pod_phase(pod, facts.view, lifecycle.start_errors, facts.has_ended, reported, lifecycle.to_restart)
     before = Phase(old.phase) if old is not None and old.phase else None
     if phase.is_terminal and lifecycle.stage is Stage.SYNCING:
         phase = _undecided_phase(facts, before)
