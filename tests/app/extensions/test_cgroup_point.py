@@ -235,6 +235,14 @@ def test_the_cpus_of_a_container_are_shown_and_stay(hosts: Callable[..., Host]) 
     assert extension.seen[0][2]["cpuset.cpus"] == "2-3" and "'cpuset.cpus' cannot be changed" in host.state.error
 
 
+def test_a_long_list_of_cpus_may_be_repeated(hosts: Callable[..., Host]) -> None:
+    cpus = ",".join(str(cpu) for cpu in range(0, 64, 2))
+    extension = Tiering(lambda pod, container, values: {**values, "memory.low": "5"})
+    host = hosts(extension)
+    found = rendered(points(host, extension, V2).cgroup, cpuset=CpuSet(cpus=cpus))
+    assert (found.cpuset_cpus, found.unified["memory.low"], host.state.error) == (cpus, "5", "")
+
+
 # the pod's own cgroup
 
 
