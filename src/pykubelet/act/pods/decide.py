@@ -423,7 +423,9 @@ def _advance_syncing(state: PodWorkerState, now: float, rules: Rules, cause: str
     view = state.view
     if view is None or not _is_fresh(state):
         return state, ()
-    pod = restartable_pod(state.pod, view, state.back_offs.stays)
+    back_offs, pod = state.back_offs, state.pod
+    if back_offs.verdicts:
+        pod = restartable_pod(pod, view, back_offs.stays)
     if pod_phase(pod, view, state.start_errors, ended=False, to_restart=state.to_restart).is_terminal:
         return _complete(state, _end_cause(pod, state))
     state = replace(state, sizes=state.sizes.after_view(state.pod, view))

@@ -88,6 +88,7 @@ class _Pull(Struct, eq=False):
     ticket: int
     order: PullOrder
     since: float
+    priority: int
     started_at: float | None = None
     waiters: dict[int, _Waiter] = field(default_factory=dict)
     admitted: asyncio.Event = field(default_factory=asyncio.Event)
@@ -125,7 +126,9 @@ class PullRunner:
     ) -> PullDone | PullFailed:
         """Join the pull with the same key, or begin one, and wait for it. Cancelling the last waiting call cancels the pull."""
         pull = self._joinable.get(order.key) or self._begin(order)
-        self._queue.raise_priority(pull.ticket, order.priority)
+        if order.priority > pull.priority:
+            pull.priority = order.priority
+            self._queue.raise_priority(pull.ticket, order.priority)
         number = next(self._numbers)
         pull.waiters[number] = _Waiter(pod, credentials)
         assert pull.task is not None
@@ -139,7 +142,7 @@ class PullRunner:
                 log.info("image pull cancelled: no pod waits for it any more", image=order.spec.image)
 
     def _begin(self, order: PullOrder) -> _Pull:
-        pull = _Pull(next(self._numbers), order, self._clock.wall())
+        pull = _Pull(next(self._numbers), order, self._clock.wall(), order.priority)
         self._joinable[order.key] = pull
         self._all[pull.ticket] = pull
         self._queue.join(pull.ticket, order.arrival, order.priority)
@@ -288,9 +291,9 @@ class PullQueue:
         bisect.insort(self._waiting, (-priority, arrival, ticket))
 
     def raise_priority(self, ticket: int, priority: int) -> None:
-        """Give a waiting pull this priority, unless it has a higher one."""
-        for place, (negative, arrival, waiting) in enumerate(self._waiting):
-            if waiting == ticket and -negative < priority:
+        """Give a pull this priority, if it still waits."""
+        for place, (_, arrival, waiting) in enumerate(self._waiting):
+            if waiting == ticket:
                 del self._waiting[place]
                 self.join(ticket, arrival, priority)
                 return

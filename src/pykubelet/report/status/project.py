@@ -119,7 +119,7 @@ def _phase(facts: StatusFacts, regular: Statuses, reported: ReportedContainers) 
     if facts.has_ended and (lifecycle.terminal or not is_static(facts.pod)):
         phase = _end_phase(regular)
     else:
-        pod = restartable_pod(facts.pod, facts.view, lifecycle.stays)
+        pod = restartable_pod(facts.pod, facts.view, lifecycle.stays) if lifecycle.stays else facts.pod
         phase = pod_phase(pod, facts.view, lifecycle.start_errors, facts.has_ended, reported, lifecycle.to_restart)
     before = Phase(old.phase) if old is not None and old.phase else None
     if phase.is_terminal and lifecycle.stage is Stage.SYNCING:
