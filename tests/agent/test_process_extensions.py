@@ -206,6 +206,7 @@ async def test_a_warm_cache_as_a_need(make_agent: MakeAgent, tmp_path: Path) -> 
     (wait,) = waits()
     assert (wait["subject"], wait["reason"]) == ("warm-cache", "ExtensionAway")
     program.write_text(good)
+    assert agent.ask("extensions", "enable", "warm-cache").returncode == 0
     await agent.wait_running("late")
     assert os.listdir(cache) == ["other"]
 

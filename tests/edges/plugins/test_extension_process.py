@@ -217,6 +217,23 @@ async def test_a_program_that_ends_at_once_is_started_again_ever_more_rarely() -
         assert now() - began == pytest.approx(RESTART.initial_s, abs=0.1)
 
 
+async def test_a_program_that_was_mended_is_started_at_once_when_it_is_enabled() -> None:
+    program = FakeProgram()
+    program.broken = "no such file or directory"
+    async with running(program) as process:
+        await process.state.wait_for(partial(failed, 7))
+        program.broken = ""
+        began = now()
+        process.enable()
+        await process.state.wait_for(lambda state: state.is_running)
+        assert now() - began < 0.1
+        program.runs[0].fail("it has ended: exit status 1")
+        await process.state.wait_for(lambda state: state.phase is ProcessPhase.AWAY)
+        began = now()
+        await process.state.wait_for(lambda state: state.is_running)
+        assert now() - began == pytest.approx(RESTART.initial_s, abs=0.1)
+
+
 async def test_endless_output_is_taken_at_a_limited_rate() -> None:
     """The rest waits in the pipe, and the agent has time for others."""
     program = FakeProgram(("source",))

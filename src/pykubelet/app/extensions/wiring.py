@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import Protocol
 
 from pykubelet.app.extensions.cgroup_files import CgroupKernel
 from pykubelet.app.extensions.guard import Board, Guard
@@ -30,14 +31,16 @@ def wire_extensions(
     board = Board(cells.extensions.writer, m.recorder, m.clock)
     node = NodeNow(cells.node.cell, cells.roster.cell, cells.lifecycles.cell, cells.pressure.cell, m.clock)
     points, guards = ask_points(loaded, calls, board, m.quarantine.reason, partial(read_cgroup_kernel, m), node)
-    loops: Loops = [("extensions", enable_wanted(m.extensions_wanted, guards))]
+    loops: Loops = []
+    enabled: list[Enabled] = [*guards]
     if loaded.programs:
         from pykubelet.app.extensions.processes import wire_processes  # not for extensions that are functions
 
         wired = wire_processes(m, cells, loaded.programs, board)
         points = replace(points, sources=wired.sources, needs=wired.needs, prober=wired.prober)
         loops += wired.loops
-    return points, loops
+        enabled += wired.processes
+    return points, [("extensions", enable_wanted(m.extensions_wanted, enabled)), *loops]
 
 
 def ask_points(
@@ -70,10 +73,23 @@ def read_cgroup_kernel(m: SharedParts) -> CgroupKernel:
         return CgroupKernel(m.cgroups.version)
 
 
-async def enable_wanted(wanted: Mailbox[ExtensionWanted], guards: list[Guard]) -> None:
+class Enabled(Protocol):
+    """What `pykubelet extensions enable` enables: the guard of an extension, or its process."""
+
+    @property
+    def name(self) -> str:
+        """The extension's name."""
+        ...
+
+    def enable(self) -> None:
+        """Ask the extension again, or start it at once."""
+        ...
+
+
+async def enable_wanted(wanted: Mailbox[ExtensionWanted], extensions: list[Enabled]) -> None:
     """Enable the extensions that are asked for. Never returns."""
     while True:
         names = {event.name for event in await wanted.get_all()}
-        for guard in guards:
-            if guard.name in names:
-                guard.enable()
+        for extension in extensions:
+            if extension.name in names:
+                extension.enable()

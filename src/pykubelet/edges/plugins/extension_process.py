@@ -101,12 +101,6 @@ class ProcessChannel(Protocol):
         ...
 
 
-class Launch(Protocol):
-    """Starts the process. Raises HostError."""
-
-    def __call__(self) -> Awaitable[ProcessChannel]: ...
-
-
 class ExtensionProcess:
     """The process of one extension. `run` never returns. `node`: the node's name. `earlier`: what it offered to an earlier agent."""
 
@@ -127,6 +121,7 @@ class ExtensionProcess:
         self.state, self._state = make_cell(f"extension-process-{program.name}", first)
         self.pods, self._pods = make_cell(f"extension-pods-{program.name}", PodSet())
         self._has_answered = False
+        self._retry = asyncio.Event()
         self._hello = hello_line(node, program.settings)
         self._launch = launch
         self._clock = clock
@@ -147,7 +142,17 @@ class ExtensionProcess:
             if why != before:
                 log.warning("an extension is away", extension=self.name, why=why, again_in_s=restart.delay_s)
             self._publish(restart_at=self._clock.wall() + restart.delay_s)
-            await asyncio.sleep(restart.delay_s)
+            self._retry.clear()
+            try:
+                async with asyncio.timeout(restart.delay_s):
+                    await self._retry.wait()
+                restart = None
+            except TimeoutError:
+                continue
+
+    def enable(self) -> None:
+        """Start the process now if it is away, and begin the delays anew."""
+        self._retry.set()
 
     async def call(self, call: str, fields: Mapping[str, Any], deadline_s: float) -> bytes:
         """Make a request, and wait for its result, which is JSON. Raises ExtensionCallError."""
