@@ -74,15 +74,20 @@ def parse(data: bytes) -> Recording:
         raise RecordingError(str(error)) from error
 
 
-def replay(recording: Recording, hash_of: HashOf) -> tuple[ReplayedStep, ...]:
-    """Run the recorded events through the state machine again, each on the state after the previous one."""
-    rules = Rules(hash_of, recording.crash, recording.resync_s, ProbeResults())
+def replay(
+    recording: Recording, hash_of: HashOf, ask_extensions: AskForRestart | None = None
+) -> tuple[ReplayedStep, ...]:
+    """Run the recorded events through the state machine again, each on the state after the previous one.
+
+    `ask_extensions`: asked about restarts. None: the answers are those of the recorded node.
+    """
+    rules = Rules(hash_of, recording.crash, recording.resync_s, ProbeResults(), ask_extensions)
     state, done = recording.state, []
     asks = any(_recorded_verdicts(recorded) for recorded in recording.steps)
     for number, recorded in enumerate(recording.steps):
         if recorded.probes is not None:
-            rules = Rules(hash_of, recording.crash, recording.resync_s, _results_of(recorded.probes))
-        if asks:
+            rules = msgspec.structs.replace(rules, probes=_results_of(recorded.probes))
+        if asks and ask_extensions is None:
             rules = msgspec.structs.replace(rules, ask_extensions=_verdicts_of(recorded))
         event = _event_of(recorded, number)
         cause = str(recorded.event.get("cause", ""))

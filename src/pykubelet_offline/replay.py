@@ -54,18 +54,18 @@ def main(argv: Sequence[str]) -> int:
     try:
         data = _read(options.file)
         placement = _placement_in(data)
-        if placement is not None:
-            with ExtensionsUsed(options.extension) as extensions:
+        with ExtensionsUsed(options.extension) as extensions:
+            if placement is not None:
                 own = extensions.policy
                 replayed = replay_placement(placement, own[1] if own is not None else None)
-                extensions.report_failures()
-            lines = list(placement_lines(placement, replayed))
-            different = any(step.differences for step in replayed)
-        else:
-            recording = parse(data)
-            steps = replay(recording, container_hash)
-            lines = _lines(recording, steps, verbose=options.verbose)
-            different = any(step.differences for step in steps)
+                lines = list(placement_lines(placement, replayed))
+                different = any(step.differences for step in replayed)
+            else:
+                recording = parse(data)
+                steps = replay(recording, container_hash, extensions.points.restart)
+                lines = _lines(recording, steps, verbose=options.verbose)
+                different = any(step.differences for step in steps)
+            extensions.report_failures()
     except (OSError, RecordingError, PlacementRecordingError, InputError) as error:
         print(f"Error: {options.file}: {escape_controls(str(error))}", file=sys.stderr)
         return 1

@@ -15,6 +15,7 @@ from pykubelet.act.pods.backoff import RestartVerdict
 from pykubelet.act.pods.decide import step
 from pykubelet.act.pods.model import PodWorkerState, RuntimeChanged
 from pykubelet.act.pods.recording import record
+from pykubelet.act.pods.restarts import AskForRestart
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.containers import container_hash
 from pykubelet.base.model.diagnostics import StepLog, WorkerStep
@@ -22,6 +23,16 @@ from pykubelet.base.model.lifecycle import Stage
 from pykubelet_offline import replay as command
 from pykubelet_offline.pod_replay import RecordingError, parse, replay
 
+NEVER = """
+from pykubelet.extension import Extension, RestartNever
+
+
+class Never(Extension):
+    name, api = "never", "1.0"
+
+    def restart(self, container, history):
+        return RestartNever("it is broken")
+"""
 VERSION_1 = Path(__file__).with_name("recording_v1.json")
 
 
@@ -40,9 +51,12 @@ def test_a_recording_runs_again_to_the_same_end() -> None:
     assert replayed[3].changed["stage"] == "terminating"
 
 
-def test_the_answers_of_extensions_are_part_of_a_recording() -> None:
-    verdict = RestartVerdict("three-tries", 7.5)
-    rules = replace(RULES, ask_extensions=lambda facts: verdict)
+VERDICT = RestartVerdict("three-tries", 7.5)
+
+
+def crashed(ask: AskForRestart | None) -> bytes:
+    """The recording of a pod with a container that has crashed."""
+    rules = replace(RULES, ask_extensions=ask)
     state = PodWorkerState(ref=REF, pod=pod(container("app")), stage=Stage.SYNCING, started_wall=WALL)
     log = StepLog()
     for at in (1.0, 2.0):
@@ -50,10 +64,23 @@ def test_the_answers_of_extensions_are_part_of_a_recording() -> None:
         after, commands = step(state, event, at, rules)
         log.add(WorkerStep(at, state, event, rules, after, commands))
         state = after
-    made = record(log.snapshot(), "1.0")
-    replayed = replay(parse(json.dumps(made).encode()), container_hash)
+    return json.dumps(record(log.snapshot(), "1.0")).encode()
+
+
+def test_the_answers_of_extensions_are_part_of_a_recording() -> None:
+    replayed = replay(parse(crashed(lambda facts: VERDICT)), container_hash)
     assert [step.differences for step in replayed] == [(), ()]
     assert "three-tries" in json.dumps(replayed[0].changed)
+
+
+def test_other_extensions_are_tried_on_a_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recording, extension = tmp_path / "recording.json", tmp_path / "never.py"
+    recording.write_bytes(crashed(None))
+    extension.write_text(NEVER)
+    assert command.main([str(recording)]) == 0
+    assert command.main([str(recording), "--extension", str(extension)]) == 3
+    shown = capsys.readouterr().out
+    assert "-> ReportStay container=app" in shown and "1 of 2 steps came out differently" in shown
 
 
 def test_a_recording_of_version_1_runs_again_to_the_same_end() -> None:
