@@ -26,7 +26,7 @@ from pykubelet.extension import Extension
 @dataclass(frozen=True)
 class Settings:
     times: int = 2
-    high: bool = False
+    wrong: bool = False
 
 
 class Double(Extension):
@@ -34,8 +34,8 @@ class Double(Extension):
 
     def cgroup(self, pod, container, values):
         more = {"memory.max": str(int(values["memory.max"]) * self.settings.times)}
-        if self.settings.high:
-            more["cpu.rt_runtime_us"] = "1"
+        if self.settings.wrong:
+            more["cgroup.freeze"] = "1"
         return more if container else {**more, "pids.max": "77"}
 """
 
@@ -106,10 +106,10 @@ async def test_values_are_those_of_the_extension_and_stay(make_agent: MakeAgent,
         assert container_status(pod)["restartCount"] == 0
 
         agent.stop()
-        (tmp_path / "double.yaml").write_text("times: 3\nhigh: true\n")
+        (tmp_path / "double.yaml").write_text("times: 3\nwrong: true\n")
         agent.start()  # a wrong answer: the agent's own values
         await limits_become(agent, pod, 96)
-        assert "cgroup: 'cpu.rt_runtime_us' cannot be changed" in extensions(agent)[0]["error"]
+        assert "cgroup: 'cgroup.freeze' cannot be changed" in extensions(agent)[0]["error"]
 
 
 REALTIME = """
