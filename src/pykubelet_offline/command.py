@@ -7,7 +7,7 @@ from pykubelet.base.kit.commands import Command
 REPLAY = Command("replay", "FILE", "run a recording of `explain --recording` again", "pykubelet_offline.replay")
 SIMULATE = Command(
     "simulate",
-    "placement|admission|eviction ...",
+    "COMMAND ...",
     "try what a node would decide on pods, also with extensions",
     "pykubelet_offline.simulate",
 )

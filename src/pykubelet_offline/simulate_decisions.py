@@ -96,7 +96,10 @@ def add_parsers(commands: Any) -> None:
     parser.add_argument("--time", default="", help="the time, such as 2026-12-01T18:00:00Z; default: now")
     parser = _parser(commands, "eviction", "in which order a node evicts pods", eviction)
     parser.add_argument("--summary", metavar="FILE", required=True, help="usage, as /stats/summary answers")
-    parser.add_argument("--signal", choices=sorted(SIGNAL_RULES), default="memory.available", help="what is short")
+    signals = ", ".join(sorted(SIGNAL_RULES))
+    parser.add_argument(
+        "--signal", choices=sorted(SIGNAL_RULES), default="memory.available", metavar="SIGNAL", help=f"one of {signals}"
+    )
 
 
 def _parser(commands: Any, name: str, text: str, run: Any) -> Any:

@@ -195,7 +195,9 @@ class ContainerStarter:
         refusals: list[str] = []
         for count in range(ctx.restart_count, ctx.restart_count + NAME_ATTEMPTS):
             config = await self._render(pod, container, settings, replace(ctx, restart_count=count))
-            realtime_us = ask_extensions(config.linux.resources, pod, container, settings, is_new=True)
+            realtime_us = None
+            if settings.ask_extensions is not None:
+                realtime_us = ask_extensions(config.linux.resources, pod, container, settings, is_new=True)
             try:
                 made = ContainerID(await self._cri.create_container(sandbox.id, config, sandbox.config))
                 return CreatedContainer(made, count, tuple(refusals), realtime_us)
