@@ -29,6 +29,7 @@ JOINS = {
     "pykubelet_csi_local/store": "volumes of the driver, whose ids are matched with a pattern by `VolumeStore.path`",
     "provide/volumes/kinds/local": "the directory `pods`, in which nothing but the mount table is looked at",
     "app/": "the agent's own directories, settings and packages",
+    "pykubelet_cri_docker/cdi/own_nodes": "device nodes, named after their numbers",
     "act/pods/hooks": "a state file",
     "desired/roster/holders": "a state file",
     "edges/plugins/extension_memory": "a state file",

@@ -107,7 +107,7 @@ def build(options: Options) -> Program:
     logs = LogWriters(f"{options.state_dir}/logs", SingleFlight("logs"))
     sandboxes = PodSandboxes(engine, networks, host, settings)
     limits = ContainerLimits(detect_cgroups(), ContainerScopes(), host, f"{options.state_dir}/limits")
-    devices = SpecFolders(options.cdi_spec_dirs.split(","))
+    devices = SpecFolders(options.cdi_spec_dirs.split(","), f"{options.state_dir}/devices")
     containers = Containers(engine, sandboxes, logs, limits, devices, host)
     images = Images(engine, options.pause_image)
     events, daemon = ContainerEvents(engine, sandboxes, containers), Daemon(engine, networks.status)

@@ -38,4 +38,6 @@ def make_containers(
     """Containers that keep what they keep below `top`."""
     host = HostWork()
     own = limits or ContainerLimits(CgroupsV2(str(top)), ContainerScopes(), host, str(top / "limits"))
-    return Containers(engine, make_sandboxes(engine, top), logs or make_logs(top), own, SpecFolders([]), host)
+    return Containers(
+        engine, make_sandboxes(engine, top), logs or make_logs(top), own, SpecFolders([], str(top / "devices")), host
+    )

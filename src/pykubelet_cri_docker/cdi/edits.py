@@ -9,13 +9,21 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet_cri_docker.cdi.specs import NO_PERMISSIONS, CdiMount, CdiNode, CdiSpec, ContainerEdits
 from pykubelet_cri_docker.engine import messages as docker
 from pykubelet_cri_docker.errors import invalid, unimplemented
 
 _PERMISSIONS = 0o777
+#: The letters for the types of devices.
+CHARACTER, BLOCK = "cu", "b"
+#: Of Linux: 12 bits for the major number, 20 for the minor one.
+_MAJORS, _MINORS = 1 << 12, 1 << 20
+#: UIDs and GIDs; the highest means none.
+_IDS = (1 << 32) - 1
+#: The mode of a node that is not on the host, as in runc.
+_MODE = 0o666
 _PROPAGATIONS = ("private", "rprivate", "slave", "rslave", "shared", "rshared")
 _BINDS = ("bind", "rbind")
 #: Fields of edits that Docker has none for, by their names in a file.
@@ -54,10 +62,14 @@ class HostNode(Value):
 
 
 class Injection(Value):
-    """Edits, and the devices at the paths of their device nodes on the host. Where there is none, the path is missing."""
+    """Edits, and the devices at the paths of their device nodes on the host. Where there is none, the path is missing.
+
+    `own`: the paths of nodes that were made because the host has none like it (`own_node`).
+    """
 
     edits: Sequence[DeviceEdits]
     nodes: Mapping[str, HostNode]
+    own: Mapping[CdiNode, str] = field(default_factory=dict)
 
 
 def resolve(files: Sequence[SpecFile], names: Sequence[str]) -> list[DeviceEdits]:
@@ -108,12 +120,12 @@ def inject(container: docker.NewContainer, injection: Injection) -> docker.NewCo
     env, devices = _by_name(container.env), {device.path_in_container: device for device in host.devices}
     mounts, groups = {mount.target: mount for mount in host.mounts}, dict.fromkeys(host.group_add)
     for each in injection.edits:
-        for field, shown in _IMPOSSIBLE:
-            if getattr(each.edits, field):
+        for name, shown in _IMPOSSIBLE:
+            if getattr(each.edits, name):
                 raise unimplemented(_field(each, shown))
         env.update(_by_name(each.edits.env))
         for node in each.edits.device_nodes:
-            devices[node.path] = _device(each, node, injection.nodes.get(node.on_host))
+            devices[node.path] = _device(each, node, injection)
         for mount in each.edits.mounts:
             mounts[mount.container_path] = _mount(each, mount)
         groups.update(dict.fromkeys(str(gid) for gid in each.edits.additional_gids if gid))
@@ -139,15 +151,43 @@ def _by_name(env: Sequence[str]) -> dict[str, str]:
     return {variable.partition("=")[0]: variable for variable in env}
 
 
-def _device(each: DeviceEdits, node: CdiNode, found: HostNode | None) -> docker.DockerDevice:
-    field = _field(each, f"deviceNodes[{node.path}]")
-    if found is None:
-        raise RpcError(Code.FAILED_PRECONDITION, f"{field}: {node.on_host} is no device of this machine")
-    for name in _differences(node, found):
-        raise unimplemented(f"{field}.{name} that is not the host's")
+def own_node(node: CdiNode, found: HostNode | None) -> HostNode | None:
+    """The device that a spec describes, if `found`, the one at its path on the host, is none or another one.
+
+    None if it is that one, or is not described in full. Pure.
+    """
+    types = next(
+        (types for types in (CHARACTER, BLOCK) if node.type and node.type in types), found.types if found else ""
+    )
+    if not types or (found and node.type and node.type not in found.types and not node.major):
+        return None
+    numbers = (node.major, node.minor) if node.major else (found.major, found.minor) if found else (0, 0)
+    base = HostNode(types, *numbers, _MODE, 0, 0)
+    if found is not None and (found.types, found.major, found.minor) == (types, *numbers):
+        base = found
+    wanted = replace(
+        base,
+        mode=base.mode if node.file_mode is None else node.file_mode & _PERMISSIONS,
+        uid=base.uid if node.uid is None else node.uid,
+        gid=base.gid if node.gid is None else node.gid,
+    )
+    is_possible = 0 < wanted.major < _MAJORS and 0 <= wanted.minor < _MINORS
+    is_possible = is_possible and 0 <= wanted.uid < _IDS and 0 <= wanted.gid < _IDS
+    return wanted if is_possible and wanted != found else None
+
+
+def _device(each: DeviceEdits, node: CdiNode, injection: Injection) -> docker.DockerDevice:
+    field_name, found, path = _field(each, f"deviceNodes[{node.path}]"), injection.nodes.get(node.on_host), node.on_host
+    if own := injection.own.get(node):
+        path = own
+    elif found is None:
+        raise RpcError(Code.FAILED_PRECONDITION, f"{field_name}: {path} is no device of this machine")
+    else:
+        for name in _differences(node, found):
+            raise unimplemented(f"{field_name}.{name} that is not the host's")
     if node.permissions == NO_PERMISSIONS:
-        raise unimplemented(f"{field}.permissions none")
-    return docker.DockerDevice(node.on_host, node.path, node.permissions or "rwm")
+        raise unimplemented(f"{field_name}.permissions none")
+    return docker.DockerDevice(path, node.path, node.permissions or "rwm")
 
 
 def _differences(node: CdiNode, found: HostNode) -> Iterator[str]:

@@ -5,16 +5,15 @@ Owns: which files are read. They are read when a container has CDI devices, and 
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.files import FileKind
-from pykubelet_cri_docker.cdi.edits import HostNode, Injection, SpecFile, resolve
-from pykubelet_cri_docker.cdi.specs import CdiError, read_spec
+from pykubelet_cri_docker.cdi.edits import Injection, SpecFile, own_node, resolve
+from pykubelet_cri_docker.cdi.own_nodes import OwnNodes, find_node
+from pykubelet_cri_docker.cdi.specs import CdiError, CdiNode, read_spec
 
 #: In the order of their priority; the last one counts most.
 DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
@@ -24,16 +23,16 @@ MAX_FILES = 128
 MAX_BYTES = 1 << 20
 #: Bytes of all files.
 MAX_TOTAL = 8 << 20
-_TYPES = {FileKind.CHAR_DEVICE: "cu", FileKind.BLOCK_DEVICE: "b"}
 _Stamp = tuple[tuple[str, int, int, int, int], ...]
 log = Log("cdi")
 
 
 class SpecFolders:
-    """The files in `directories`. Thread-safe."""
+    """The files in `directories`, and in `own_nodes` the device nodes that they describe and the machine lacks. Thread-safe."""
 
-    def __init__(self, directories: Sequence[str] = DIRECTORIES) -> None:
+    def __init__(self, directories: Sequence[str], own_nodes: str) -> None:
         self._directories = tuple(directories)
+        self._own_nodes = OwnNodes(own_nodes)
         self._stamp: _Stamp = ()
         self._files: list[SpecFile] = []
         self._lock = threading.Lock()
@@ -46,9 +45,16 @@ class SpecFolders:
                 self._files, self._stamp = self._read(stamp), stamp
             known = self._files
         edits = resolve(known, names)
-        paths = [node.on_host for each in edits for node in each.edits.device_nodes]
-        nodes = {path: find_node(path) for path in paths}
-        return Injection(edits, {path: node for path, node in nodes.items() if node is not None})
+        described = {node for each in edits for node in each.edits.device_nodes}
+        nodes = {node.on_host: find_node(node.on_host) for node in described}
+        own: dict[CdiNode, str] = {}
+        for node in described:
+            if (wanted := own_node(node, nodes[node.on_host])) is not None:
+                try:
+                    own[node] = self._own_nodes.find(wanted)
+                except HostError as error:  # the engine may be able to, or the container is refused
+                    log.warning("a device node cannot be made", path=node.path, error=error)
+        return Injection(edits, {path: node for path, node in nodes.items() if node is not None}, own)
 
     def _look(self) -> _Stamp:
         """The files, and what changes with their contents."""
@@ -75,13 +81,3 @@ class SpecFolders:
                 log.warning("a CDI spec file is skipped", file=path, error=problem)
                 read.append(SpecFile(path, priority, None, problem))
         return read
-
-
-def find_node(path: str) -> HostNode | None:
-    """The device at a path; None if there is none."""
-    found = files.stat_file(path)
-    if found is None or found.kind not in _TYPES:
-        return None
-    return HostNode(
-        _TYPES[found.kind], os.major(found.rdev), os.minor(found.rdev), found.mode & 0o777, found.uid, found.gid
-    )

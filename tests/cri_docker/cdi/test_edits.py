@@ -13,6 +13,7 @@ from pykubelet_cri_docker.cdi.edits import (
     Injection,
     SpecFile,
     inject,
+    own_node,
     requested,
     resolve,
 )
@@ -137,3 +138,35 @@ def test_a_relabeled_mount_gives_way_to_that_of_an_edit() -> None:
     made.host_config.binds = ["/a:/lib:ro,Z", "/b:/kept:rw,Z"]
     edits = ContainerEdits(mounts=(CdiMount(host_path="/new", container_path="/lib"),))
     assert inject(made, Injection([DeviceEdits("v.com/gpu=0", edits)], {})).host_config.binds == ["/b:/kept:rw,Z"]
+
+
+@pytest.mark.parametrize(
+    ("node", "found", "expected"),
+    [
+        (CdiNode("/dev/null"), NULL, None),
+        (CdiNode("/dev/null", type="c", major=1, minor=3, file_mode=0o666, uid=0), NULL, None),
+        (CdiNode("/dev/a", type="b", major=1, minor=2), None, HostNode("b", 1, 2, 0o666, 0, 0)),
+        (CdiNode("/dev/a", type="c", major=1, minor=2, uid=5), NULL, HostNode("cu", 1, 2, 0o666, 5, 0)),
+        (CdiNode("/dev/null", major=1, minor=5), NULL, HostNode("cu", 1, 5, 0o666, 0, 0)),
+        (CdiNode("/dev/null", file_mode=0o100600, gid=7), NULL, HostNode("cu", 1, 3, 0o600, 0, 7)),
+        (CdiNode("/dev/null", type="b"), NULL, None),
+        (CdiNode("/dev/null", type="b", major=8), NULL, HostNode("b", 8, 0, 0o666, 0, 0)),
+        (CdiNode("/dev/a", type="p"), None, None),
+        (CdiNode("/dev/a", type="b"), None, None),
+        (CdiNode("/dev/a", major=1), None, None),
+        (CdiNode("/dev/a", type="b", major=1 << 40), None, None),
+        (CdiNode("/dev/a", type="b", major=-1), None, None),
+        (CdiNode("/dev/null", uid=1 << 32), NULL, None),
+    ],
+)
+def test_a_device_that_is_described_and_not_on_the_host(
+    node: CdiNode, found: HostNode | None, expected: HostNode | None
+) -> None:
+    assert own_node(node, found) == expected
+
+
+def test_a_device_that_was_made_is_taken_in_place_of_the_hosts() -> None:
+    node = CdiNode("/dev/a", type="b", major=1, permissions="r")
+    edits = [DeviceEdits("v.com/gpu=0", ContainerEdits(device_nodes=(node,)))]
+    injected = inject(container(), Injection(edits, {"/dev/a": NULL}, {node: "/own/b-1-0"}))
+    assert injected.host_config.devices == [docker.DockerDevice("/own/b-1-0", "/dev/a", "r")]
