@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from agent.conftest import MakeAgent
 from support.agent import Json, container_status, make_container, make_pod, waiting_reason
+from support.world import a_world
 
 pytestmark = pytest.mark.integration
 
@@ -69,3 +70,21 @@ def has_ended(pod: Json) -> bool:
 def runs(pod: Json, name: str) -> bool:
     """Whether the container of the pod runs."""
     return "running" in container_status(pod, name)["state"]
+
+
+async def test_a_pod_of_the_api_server_ends_and_stays_ended(make_agent: MakeAgent, tmp_path: Path) -> None:
+    (tmp_path / "restarts.py").write_text(RESTARTS)
+    own = ("--extension", str(tmp_path / "restarts.py"))
+    async with a_world(lambda flags: make_agent(flags=(*flags, *own)), tmp_path) as world:
+        world.run(make_pod("ends", make_container(script="exit 3"), restartPolicy="Always"))
+        ended = await world.wait("ends", "its end", lambda pod: pod["status"].get("phase") == "Failed")
+        assert container_status(ended)["restartCount"] == 3
+        world.agent.kill9()
+        world.agent.start()
+        world.run(make_pod("later"))
+        await world.wait_ready("later")
+        still = world.pod("ends")
+        assert still is not None and still["status"]["phase"] == "Failed"
+        assert container_status(still) == container_status(ended)
+        world.delete("ends")
+        await world.wait_gone("ends")
