@@ -225,8 +225,9 @@ class ContentLoop:
         kept, added, dropped = self._excess.bound(uid, needs)
         for key in dropped:
             draft.put(key, None)
+        refused = Unreadable(TOO_MANY, self._clock.wall())  # one for all: there may be 10,000
         for key in added:
-            draft.put(key, Unreadable(TOO_MANY, self._clock.wall()))
+            draft.put(key, refused)
         return kept
 
     def _take_roster(
