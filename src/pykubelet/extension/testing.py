@@ -137,11 +137,14 @@ def make_machine(
     return CpuMachine(cpus, frozenset(range(len(cpus))) - {*used, *reserved}, frozenset(reserved))
 
 
-def make_request(cpus: int, numa_nodes: Iterable[int] | None = None, whole_cores: bool = False) -> CpuRequest:
+def make_request(
+    cpus: int, numa_nodes: Iterable[int] | None = None, whole_cores: bool = False, near: Iterable[int] = ()
+) -> CpuRequest:
     """A container of a Guaranteed pod that is to get `cpus` CPUs to itself."""
     container = make_container(cpu=1000 * cpus)
     nodes = frozenset(numa_nodes) if numa_nodes is not None else None
-    return CpuRequest(make_pod("web", container, qos="Guaranteed"), container, cpus, nodes, whole_cores=whole_cores)
+    pod = make_pod("web", container, qos="Guaranteed")
+    return CpuRequest(pod, container, cpus, nodes, whole_cores=whole_cores, near=frozenset(near))
 
 
 def _amounts(**amounts: int) -> Mapping[str, int]:

@@ -154,9 +154,10 @@ class CpuMachine:
 class CpuRequest:
     """The exclusive CPUs that a container is to get. `cpus`: how many.
 
-    `numa_nodes`: those that the Topology Manager has chosen; None without such a choice. As many of the CPUs as these nodes have free must
-    be of them. `reusable`: free CPUs of init containers of the pod that have completed; until the pod ends no other pod gets them.
-    `whole_cores`: the option full-pcpus-only; all threads of each core, or none.
+    `numa_nodes`: those that the Topology Manager has chosen; None without such a choice. `near`: the free CPUs of these nodes, or of their
+    sockets with the option align-by-socket, which must be used up before any other. `reusable`: free CPUs of init containers of the pod
+    that have completed; until the pod ends no other pod gets them. `whole_cores`: the option full-pcpus-only; all threads of each core,
+    or none.
     """
 
     pod: Pod
@@ -165,6 +166,7 @@ class CpuRequest:
     numa_nodes: frozenset[int] | None = None
     reusable: frozenset[int] = frozenset()
     whole_cores: bool = False
+    near: frozenset[int] = frozenset()
 
 
 # Restarts

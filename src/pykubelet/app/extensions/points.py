@@ -212,11 +212,9 @@ def take_cpus(request: CpuRequest, machine: CpuMachine, answer: object) -> froze
         raise WrongAnswer(f"the answer must have {request.cpus} CPUs: it has {len(cpus)}")
     if not cpus <= machine.free:
         raise WrongAnswer(f"these CPUs are not free: {format_cpuset(cpus - machine.free)}")
-    nodes = request.numa_nodes or frozenset()
-    near = {cpu.id for cpu in machine.cpus if cpu.numa_node in nodes and cpu.id in machine.free}
-    least = min(request.cpus, len(near))
-    if len(cpus & near) < least:
-        raise WrongAnswer(f"{least} of the CPUs must be on the NUMA nodes of the request ({format_cpuset(nodes)})")
+    least = min(request.cpus, len(request.near))
+    if len(cpus & request.near) < least:
+        raise WrongAnswer(f"{least} of the CPUs must be near ones of the request ({format_cpuset(request.near)})")
     cores = {cpu.core for cpu in machine.cpus if cpu.id in cpus}
     if request.whole_cores and {cpu.id for cpu in machine.cpus if cpu.core in cores} != cpus:
         raise WrongAnswer("with full-pcpus-only, the answer must have all threads of each core")

@@ -169,7 +169,7 @@ def demand_views(
     """The views of what a container is to get of CPUs, and of what there is. `pod`, `cpus`: their views."""
     container = next(container for container in pod.containers if container.name == demand.container)
     return (
-        CpuRequest(pod, container, demand.count, demand.nodes, demand.reusable, demand.whole_cores),
+        CpuRequest(pod, container, demand.count, demand.nodes, demand.reusable, demand.whole_cores, demand.near),
         CpuMachine(cpus, demand.free, policy.reserved),
     )
 

@@ -323,11 +323,19 @@ class CpuManager(Value):
         free = self.available | reusable
         if self.policy.choose is not None and len(free) >= count:
             whole_cores = self.policy.options.full_pcpus_only
-            demand = CpuDemand(pod, name, count, free, reusable & free, nodes, whole_cores)
+            near = cpus_in(self._near(mask_of(free), nodes))
+            demand = CpuDemand(pod, name, count, free, reusable & free, nodes, near, whole_cores)
             chosen = self.policy.choose(self.policy, demand)
             if chosen is not None:
                 return chosen
         return self._picked(free, count, nodes)
+
+    def _near(self, free: int, nodes: frozenset[int] | None) -> int:
+        """The free CPUs that come first: those of the NUMA nodes, or of their sockets with align-by-socket; none without nodes."""
+        top = self.policy.topology
+        if nodes is None:
+            return 0
+        return free & (top.in_sockets_of(nodes) if self.policy.options.align_by_socket else top.in_nodes(nodes))
 
     def _picked(
         self, among: frozenset[int], count: int, nodes: frozenset[int] | None
@@ -336,7 +344,7 @@ class CpuManager(Value):
         top, options = self.policy.topology, self.policy.options
         free, near = mask_of(among), 0
         if nodes is not None:
-            inside = free & (top.in_sockets_of(nodes) if options.align_by_socket else top.in_nodes(nodes))
+            inside = self._near(free, nodes)
             least_nodes = len(nodes) if options.keep_all_nodes else 0
             picked = pick_cpus(top, inside, min(count, inside.bit_count()), options, least_nodes)
             near = 0 if isinstance(picked, NotEnough) else picked

@@ -28,8 +28,8 @@ STATIC = "static"
 
 class CpuDemand(Value):
     """The exclusive CPUs that a container is to get. `free`: the CPUs that it may have, `reusable` among them: those of init containers of
-    its pod that have completed. `nodes`: the NUMA nodes of the Topology Manager, None for any; their free CPUs must be used
-    up before any other. `whole_cores`: as full-pcpus-only demands.
+    its pod that have completed. `nodes`: the NUMA nodes of the Topology Manager, None for any; `near`: the free CPUs there,
+    which must be used up before any other. `whole_cores`: as full-pcpus-only demands.
     """
 
     pod: Pod
@@ -38,6 +38,7 @@ class CpuDemand(Value):
     free: frozenset[int]
     reusable: frozenset[int]
     nodes: frozenset[int] | None
+    near: frozenset[int]
     whole_cores: bool
 
 
