@@ -146,3 +146,21 @@ def test_the_agent_imports_nothing_of_it_without_extensions() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_an_extension_of_an_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cheap_package.py").write_text(PLAIN)
+    about = tmp_path / "cheap_package-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: cheap-package\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(
+        "[pykubelet.extensions]\ncheap = cheap_package:Cheap\nwrong = cheap_package:Node\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (found,) = load_extensions(["cheap"]).extensions
+    assert (found.extension.name, found.points) == ("cheap", ("admit",))
+    assert "no installed package has an extension of this name (did you mean cheap?)" in refusal("cheep")
+    assert "its entry point cheap_package:Node is no class of pykubelet.extension.Extension" in refusal("wrong")
+    sys.modules.pop("cheap_package")
+    (tmp_path / "cheap_package.py").chmod(0o666)
+    assert f"other users can write to {tmp_path}/cheap_package.py" in refusal("cheap")
