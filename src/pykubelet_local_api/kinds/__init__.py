@@ -1,0 +1,1 @@
+"""The kinds that are served, with their names, subresources and schemas."""

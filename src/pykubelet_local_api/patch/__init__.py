@@ -1,0 +1,1 @@
+"""Patches of objects and server-side apply. Pure."""

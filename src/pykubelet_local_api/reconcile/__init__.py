@@ -1,0 +1,1 @@
+"""What a lone node needs of a control plane, as pure functions from objects to changes."""

@@ -1,0 +1,1 @@
+"""The HTTP interface: paths, formats, reads, watches and writes."""

@@ -1,0 +1,1 @@
+"""Defaults, admission and validation of objects, by kind. Pure."""

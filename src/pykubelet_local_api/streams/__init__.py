@@ -1,0 +1,1 @@
+"""Subresources that the agent answers: logs, exec, attach, port-forward and proxies."""
