@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pykubelet.base.manifests.validation.errors import ErrorKind, Errors
-from pykubelet_local_api.kinds.kind import Kind
+from pykubelet_local_api.kinds.kind import ResourceKind
 from pykubelet_local_api.objects import Json
 
 _CAUSES = {
@@ -50,7 +50,7 @@ class StatusError(Exception):
         return found | {"reason": self.reason} | ({"details": details} if details else {}) | {"code": self.code}
 
 
-def _details(kind: Kind, name: str) -> Json:
+def _details(kind: ResourceKind, name: str) -> Json:
     return ({"name": name} if name else {}) | ({"group": kind.group} if kind.group else {}) | {"kind": kind.plural}
 
 
@@ -64,7 +64,7 @@ def unauthorized() -> StatusError:
     return StatusError(401, "Unauthorized", "Unauthorized")
 
 
-def not_found(kind: Kind, name: str) -> StatusError:
+def not_found(kind: ResourceKind, name: str) -> StatusError:
     """404: no such object."""
     return StatusError(404, "NotFound", f'{kind.resource} "{name}" not found', _details(kind, name))
 
@@ -74,25 +74,25 @@ def unknown_path() -> StatusError:
     return StatusError(404, "NotFound", "the server could not find the requested resource")
 
 
-def already_exists(kind: Kind, name: str) -> StatusError:
+def already_exists(kind: ResourceKind, name: str) -> StatusError:
     """409: the name is in use."""
     return StatusError(409, "AlreadyExists", f'{kind.resource} "{name}" already exists', _details(kind, name))
 
 
-def conflict(kind: Kind, name: str, why: str) -> StatusError:
+def conflict(kind: ResourceKind, name: str, why: str) -> StatusError:
     """409: the object is not what the client took it for."""
     message = f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}'
     return StatusError(409, "Conflict", message, _details(kind, name))
 
 
-def was_modified(kind: Kind, name: str) -> StatusError:
+def was_modified(kind: ResourceKind, name: str) -> StatusError:
     """409: the resource version is not the current one."""
     return conflict(
         kind, name, "the object has been modified; please apply your changes to the latest version and try again"
     )
 
 
-def invalid(kind: Kind, name: str, errors: Errors) -> StatusError:
+def invalid(kind: ResourceKind, name: str, errors: Errors) -> StatusError:
     """422: fields with wrong values. `errors`: at least one."""
     texts = [str(error) for error in errors]
     message = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
@@ -106,7 +106,7 @@ def invalid(kind: Kind, name: str, errors: Errors) -> StatusError:
     return StatusError(422, "Invalid", f'{shown} "{name}" is invalid: {message}', details)
 
 
-def forbidden(kind: Kind, name: str, why: str) -> StatusError:
+def forbidden(kind: ResourceKind, name: str, why: str) -> StatusError:
     """403: the request is understood and refused."""
     return StatusError(403, "Forbidden", f'{kind.resource} "{name}" is forbidden: {why}', _details(kind, name))
 

@@ -27,7 +27,7 @@ class View(Protocol):
         """The objects of a namespace, or of all namespaces, in the order of their namespaces and names."""
 
 
-class User(Value):
+class RequestUser(Value):
     """The client of a request, as authentication found it. `extra`: further facts, by key."""
 
     name: str
@@ -37,7 +37,7 @@ class User(Value):
 
 
 #: The user of this package's own changes.
-CONTROL = User("system:local-api", frozenset({"system:masters", "system:authenticated"}))
+CONTROL = RequestUser("system:local-api", frozenset({"system:masters", "system:authenticated"}))
 
 
 class Verb(StrEnum):
@@ -49,7 +49,7 @@ class Verb(StrEnum):
     DELETE = "delete"
 
 
-class Change(Value):
+class ObjectChange(Value):
     """A change that a reconciler wants. `object`: the whole object as it shall be; for a deletion, the one that was seen.
 
     An object with `metadata.resourceVersion` is changed only if it still has that version: a change that comes too late is

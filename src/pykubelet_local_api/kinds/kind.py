@@ -8,8 +8,8 @@ from pykubelet.base.kit.values import Value
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
-class Kind(Value):
-    """One kind. `group` is "" for the core group. `definition`: the name of its schema. `subresources`: without a slash.
+class ResourceKind(Value):
+    """One kind. `group` is "" for the core group. `subresources`: without a slash.
 
     `is_review`: objects of this kind are answered and not stored, such as TokenReviews. `stored_as`: the resource under which
     its objects are stored, if that is another kind's (Events of two groups are the same objects).
@@ -19,7 +19,6 @@ class Kind(Value):
     version: str
     name: str
     plural: str
-    definition: str
     is_namespaced: bool = True
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -32,6 +31,11 @@ class Kind(Value):
     def api_version(self) -> str:
         """`apiVersion` of its objects: `v1`, or `group/v1`."""
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def definition(self) -> str:
+        """The name of its schema: `io.k8s.api.core.v1.Pod`."""
+        return f"io.k8s.api.{self.group.partition('.')[0] or 'core'}.{self.version}.{self.name}"
 
     @property
     def resource(self) -> str:

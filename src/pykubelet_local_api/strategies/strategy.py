@@ -9,18 +9,18 @@ from __future__ import annotations
 from pykubelet.base.kit.values import Value
 from pykubelet.base.manifests.validation.errors import Errors
 from pykubelet_local_api.objects import Json
-from pykubelet_local_api.view import User, View
+from pykubelet_local_api.view import RequestUser, View
 
 
 class Context(Value):
     """What a strategy may look at: the other objects, and the client. `subresource`: "" for the object itself."""
 
     view: View
-    user: User
+    user: RequestUser
     subresource: str = ""
 
 
-class Strategy:
+class KindStrategy:
     """The strategy of a kind without special rules. `prepare_*` change `new` in place, which is a private copy."""
 
     def prepare_create(self, new: Json, context: Context) -> None:
