@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace
-from pykubelet.net.http.wire import REASONS, BadRequest, Body, Head, Request, chunked, parse_head, render_head
+from pykubelet.net.http.wire import REASONS, BadRequest, Body, Head, Request, as_chunk, parse_head, render_head
 
 __all__ = [
     "Handler",
@@ -302,12 +302,17 @@ def _headers(answer: Response | StreamedResponse) -> dict[str, str]:
 
 
 async def _write(writer: asyncio.StreamWriter, request: Request, response: Response, keep: bool) -> None:
-    body = chunked(response.body) if response.is_chunked else response.body
+    body = response.body
     framing = {"Transfer-Encoding": "chunked"} if response.is_chunked else {"Content-Length": str(len(body))}
     headers = _headers(response) | framing
     if not keep:
         headers["Connection"] = "close"
-    writer.write(render_head(response.status, headers) + (b"" if request.method == "HEAD" else body))
+    content = as_chunk(body) if response.is_chunked and body else body
+    writer.write(render_head(response.status, headers) + (b"" if request.method == "HEAD" else content))
+    if response.is_chunked and request.method != "HEAD":
+        writer.write(
+            as_chunk(b"")
+        )  # apart: API servers drop what comes with the end of a log that they send over WebSocket
     async with asyncio.timeout(WRITE_DEADLINE_S):
         await writer.drain()
 
@@ -365,5 +370,5 @@ async def _send_chunks(writer: asyncio.StreamWriter, chunks: AsyncIterator[bytes
                 writer.writelines((b"%x\r\n" % len(chunk), chunk, b"\r\n"))
                 await writer.drain()
                 limit.reschedule(now() + idle_s if idle_s else None)
-        writer.write(chunked(b""))  # the end
+        writer.write(as_chunk(b""))  # the end
         await writer.drain()

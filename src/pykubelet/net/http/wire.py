@@ -194,6 +194,6 @@ def render_head(status: int, headers: Mapping[str, str]) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
 
-def chunked(body: bytes) -> bytes:
-    """A whole body in the coding `chunked`."""
-    return b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if body else b"0\r\n\r\n"
+def as_chunk(data: bytes) -> bytes:
+    """Data in the coding `chunked`. No data are the end of the body."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
