@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -16,8 +15,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--data-dir",
-        type=Path,
-        default=Path("/var/lib/pykubelet-local-api"),
+        default="/var/lib/pykubelet-local-api",
         metavar="FOLDER",
         help="where objects, certificates and kubeconfig files are kept (default %(default)s)",
     )

@@ -6,6 +6,9 @@ registry itself sets name, namespace, UID, times, generation and resource versio
 
 from __future__ import annotations
 
+from typing import Any
+
+from pykubelet.base.api import labels as names
 from pykubelet.base.kit.values import Value
 from pykubelet.base.manifests.validation.errors import Errors
 from pykubelet_local_api.objects import Json
@@ -21,7 +24,16 @@ class Context(Value):
 
 
 class KindStrategy:
-    """The strategy of a kind without special rules. `prepare_*` change `new` in place, which is a private copy."""
+    """The strategy of a kind without special rules. `prepare_*` change `new` in place, which is a private copy.
+
+    `has_generation`: whether `metadata.generation` counts the changes of the wanted state.
+    """
+
+    has_generation: bool = False
+
+    def name_errors(self, name: str) -> list[str]:
+        """Why the name is not legal."""
+        return names.dns_subdomain_errors(name)
 
     def prepare_create(self, new: Json, context: Context) -> None:
         """Set defaults and drop what clients may not set. Raises `StatusError` (403) if admission refuses the object."""
@@ -36,3 +48,22 @@ class KindStrategy:
     def validate_update(self, new: Json, old: Json, context: Context) -> Errors:
         """The wrong fields of a changed object, and changes that are not allowed."""
         return []
+
+    def is_new_generation(self, new: Json, old: Json) -> bool:
+        """Whether a change counts as one of the wanted state."""
+        return bool(_spec(new) != _spec(old))
+
+    def prepare_delete(self, new: Json, context: Context) -> None:
+        """Change an object whose deletion begins or goes on. Raises `StatusError` (403) if it may not be deleted."""
+
+    def grace_s(self, old: Json, asked: int | None) -> int:
+        """The grace period of a deletion, in seconds. `asked`: that of the request; None: not stated."""
+        return 0
+
+    def default_propagation(self, old: Json) -> str:
+        """What happens to owned objects if the request does not state it: "" is Background, with the finalizers as they are."""
+        return ""
+
+
+def _spec(found: Json) -> Any:
+    return found.get("spec")

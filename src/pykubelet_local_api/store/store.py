@@ -1,0 +1,333 @@
+"""All objects, in memory and in the file, and their only writer.
+
+Writes are functions that run one after the other on the event loop and see all writes before them. Those that come while the file is
+being written are committed together. Memory changes only after the commit, so what was read or watched is never lost. An object
+that is stored is shared by all readers: nothing may change it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import Done, SingleFlight
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import Value
+from pykubelet_local_api.errors import StatusError, unavailable
+from pykubelet_local_api.objects import Json
+from pykubelet_local_api.store.database import Row, StoredKey
+from pykubelet_local_api.store.history import ChangeHistory, ChangeType, StoredChange
+
+log = Log("store")
+T = TypeVar("T")
+#: So many writes may wait; further ones are refused.
+MAX_WAITING = 2000
+#: So many are committed together at most, so that the event loop is not held for long.
+MAX_BATCH = 50
+NO_LIMIT_S = 1e8
+#: The file is copied after so many seconds with changes.
+COPY_S = 3600.0
+_Objects = dict[tuple[str, str], Json]
+
+
+class ObjectFile(Protocol):
+    """What the store needs of a `Database`. All of it blocks, except `version`."""
+
+    version: int
+
+    def rows(self) -> Iterable[tuple[StoredKey, bytes]]:
+        """All objects, at the start."""
+
+    def commit(self, rows: Sequence[Row], version: int) -> None:
+        """Write all rows or none. Raises an error with the former content kept."""
+
+    def copy(self) -> None:
+        """Make a copy that can replace a damaged file."""
+
+
+class NoFile:
+    """A file for stores that are in memory only."""
+
+    def __init__(self, version: int = 1) -> None:
+        self.version = version
+
+    def rows(self) -> Iterable[tuple[StoredKey, bytes]]:
+        """None."""
+        return ()
+
+    def commit(self, rows: Sequence[Row], version: int) -> None:  # noqa: ARG002 - as in a file
+        """Keep only the version."""
+        self.version = version
+
+    def copy(self) -> None:
+        """Do nothing."""
+
+
+class _Waiting(Value):
+    decide: Callable[[Transaction], Any]
+    future: asyncio.Future[Any]
+
+
+class _Batch(msgspec.Struct):
+    """What is committed together. `pending`: the objects that differ from the stored ones (None: removed)."""
+
+    version: int
+    pending: dict[StoredKey, Json | None] = msgspec.field(default_factory=dict)
+    changes: list[StoredChange] = msgspec.field(default_factory=list)
+    rows: list[Row] = msgspec.field(default_factory=list)
+    answers: list[tuple[_Waiting, Any]] = msgspec.field(default_factory=list)
+
+
+class ObjectStore:
+    """The objects. `version`: the newest resource version that readers see. Implements `View`.
+
+    Run `keep_writing` in a task; `changed(resource)` wakes readers.
+    """
+
+    def __init__(self, file: ObjectFile, clock: Clock) -> None:
+        self._file = file
+        self._clock = clock
+        self._objects: dict[str, _Objects] = {}
+        self._sorted: dict[str, list[tuple[str, str]]] = {}
+        self.version = file.version
+        for key, data in file.rows():
+            self._objects.setdefault(key.resource, {})[(key.namespace, key.name)] = msgspec.json.decode(data)
+        self.history = ChangeHistory(self.version)
+        self._waiting: deque[_Waiting] = deque()
+        self._wanted = asyncio.Event()
+        self._flight = SingleFlight("store", workers=1)
+        self._wakeups: dict[str, set[asyncio.Event]] = {}
+        self._copied_at = clock.monotonic()
+        self._copied_version = self.version
+
+    # -- reading
+
+    @property
+    def now(self) -> float:
+        """The wall-clock time, in seconds since 1970."""
+        return self._clock.wall()
+
+    def get(self, resource: str, namespace: str, name: str) -> Json | None:
+        """The object; None if there is none."""
+        return self._objects.get(resource, {}).get((namespace, name))
+
+    def list(self, resource: str, namespace: str = "") -> Iterator[Json]:
+        """The objects of a namespace, or of all, in the order of their namespaces and names."""
+        objects = self._objects.get(resource, {})
+        for key in self._order(resource):
+            if not namespace or key[0] == namespace:
+                yield objects[key]
+
+    def items(self, resource: str, version: int) -> Sequence[tuple[tuple[str, str], Json]]:
+        """All objects as they were at `version`, in their order. The history must reach back to it."""
+        objects = self._objects.get(resource, {})
+        if version >= self.version:
+            return [(key, objects[key]) for key in self._order(resource)]
+        then = dict(objects)
+        for key, before in self.history.undone(resource, version):
+            where = (key.namespace, key.name)
+            if before is None:
+                then.pop(where, None)
+            else:
+                then[where] = before
+        return sorted(then.items(), key=lambda item: item[0])
+
+    def count(self, resource: str) -> int:
+        """The number of objects of a resource."""
+        return len(self._objects.get(resource, {}))
+
+    def resources(self) -> Sequence[str]:
+        """The resources that have or had objects."""
+        return list(self._objects)
+
+    def _order(self, resource: str) -> Sequence[tuple[str, str]]:
+        order = self._sorted.get(resource)
+        if order is None:
+            order = self._sorted[resource] = sorted(self._objects.get(resource, {}))
+        return order
+
+    def watch(self, resource: str, wakeup: asyncio.Event) -> None:
+        """Set `wakeup` at each change of the resource ("": of any), until `unwatch`."""
+        self._wakeups.setdefault(resource, set()).add(wakeup)
+
+    def unwatch(self, resource: str, wakeup: asyncio.Event) -> None:
+        """End `watch`."""
+        self._wakeups.get(resource, set()).discard(wakeup)
+
+    # -- writing
+
+    async def write(self, decide: Callable[[Transaction], T]) -> T:
+        """Run `decide`, and return what it returned once its writes are in the file. Raises its error, or StatusError 503.
+
+        `decide` does not wait and writes nothing else. If it raises, its own writes are dropped.
+        """
+        if len(self._waiting) >= MAX_WAITING:
+            raise StatusError(
+                429, "TooManyRequests", "too many writes are waiting, please try again later", retry_after_s=1
+            )
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(decide, future))
+        self._wanted.set()
+        return await future
+
+    def try_out(self, decide: Callable[[Transaction], T]) -> T:
+        """What `write` would return, without a write (dry run)."""
+        return decide(Transaction(self, {}))
+
+    async def keep_writing(self) -> None:
+        """Commit what is asked of `write`, until cancelled."""
+        try:
+            while True:
+                self._wanted.clear()
+                while self._waiting:
+                    await self._commit_batch()
+                    await asyncio.sleep(0)
+                await self._wanted.wait()
+        finally:
+            for waiting in self._waiting:
+                waiting.future.cancel()
+            self._waiting.clear()
+
+    async def _commit_batch(self) -> None:
+        batch = self._decide_batch()
+        if batch.rows:
+            # without a limit: whether a commit that hangs was done is not known before it ends
+            outcome = await self._flight.run(
+                "commit", partial(self._file.commit, batch.rows, batch.version), NO_LIMIT_S
+            )
+            if not isinstance(outcome, Done):
+                self._refuse(batch, str(getattr(outcome, "error", "")))
+                return
+            self._publish(batch)
+        for waiting, answer in batch.answers:
+            if not waiting.future.done():
+                waiting.future.set_result(answer)
+        if self.version != self._copied_version and self._clock.monotonic() >= self._copied_at + COPY_S:
+            await self.copy()
+
+    def _decide_batch(self) -> _Batch:
+        """Run what waits, each with the writes before it in view. An error belongs to the one who asked."""
+        batch = _Batch(self.version)
+        for _ in range(min(len(self._waiting), MAX_BATCH)):
+            waiting = self._waiting.popleft()
+            if waiting.future.cancelled():
+                continue
+            transaction = Transaction(self, batch.pending, batch.version)
+            try:
+                answer = waiting.decide(transaction)
+            except Exception as error:  # noqa: BLE001 - it belongs to the one who asked
+                waiting.future.set_exception(error)
+                continue
+            batch.version = transaction.version
+            batch.pending.update(transaction.written)
+            batch.changes += transaction.changes
+            batch.rows += transaction.rows
+            batch.answers.append((waiting, answer))
+        return batch
+
+    def _refuse(self, batch: _Batch, error: str) -> None:
+        log.error("cannot write objects; they are as before", error=error)
+        for waiting, _ in batch.answers:
+            if not waiting.future.done():
+                waiting.future.set_exception(unavailable(f"the object cannot be stored: {error}"))
+
+    def _publish(self, batch: _Batch) -> None:
+        self.version = batch.version
+        touched: set[str] = set()
+        for change in batch.changes:
+            key = change.key
+            objects = self._objects.setdefault(key.resource, {})
+            if change.type is ChangeType.MODIFIED:
+                objects[(key.namespace, key.name)] = change.object
+            else:
+                self._sorted.pop(key.resource, None)
+                if change.type is ChangeType.ADDED:
+                    objects[(key.namespace, key.name)] = change.object
+                else:
+                    objects.pop((key.namespace, key.name), None)
+            self.history.add(change)
+            touched.add(key.resource)
+        for resource in (*touched, ""):
+            for wakeup in self._wakeups.get(resource, ()):
+                wakeup.set()
+
+    async def copy(self) -> None:
+        """Renew the copy of the file, which replaces it if it is damaged at a later start. A failure is only logged."""
+        self._copied_at, self._copied_version = self._clock.monotonic(), self.version
+        outcome = await self._flight.run("commit", self._file.copy, NO_LIMIT_S)
+        if not isinstance(outcome, Done):
+            log.error("cannot copy the objects", error=str(getattr(outcome, "error", "")))
+
+
+class Transaction:
+    """What one write sees and does: the stored objects with the writes before it in its batch, and its own. Implements `View`."""
+
+    def __init__(self, store: ObjectStore, pending: dict[StoredKey, Json | None], version: int = 0) -> None:
+        self._store = store
+        self._pending = pending
+        self.version = version or store.version
+        self.written: dict[StoredKey, Json | None] = {}
+        self.changes: list[StoredChange] = []
+        self.rows: list[Row] = []
+
+    @property
+    def now(self) -> float:
+        """The wall-clock time, in seconds since 1970."""
+        return self._store.now
+
+    def get(self, resource: str, namespace: str, name: str) -> Json | None:
+        """The object; None if there is none."""
+        if not self._pending and not self.written:
+            return self._store.get(resource, namespace, name)
+        key = StoredKey(resource, namespace, name)
+        if key in self.written:
+            return self.written[key]
+        return self._pending[key] if key in self._pending else self._store.get(resource, namespace, name)
+
+    def list(self, resource: str, namespace: str = "") -> Iterable[Json]:
+        """The objects of a namespace, or of all. Those that are not committed yet come last."""
+        fresh = {
+            (key.namespace, key.name): found
+            for key, found in (self._pending | self.written).items()
+            if key.resource == resource and (not namespace or key.namespace == namespace)
+        }
+        for found in self._store.list(resource, namespace):
+            where = (found["metadata"].get("namespace") or "", found["metadata"]["name"])
+            if where in fresh:
+                now = fresh.pop(where)
+                if now is not None:
+                    yield now
+            else:
+                yield found
+        yield from (found for found in fresh.values() if found is not None)
+
+    def put(self, key: StoredKey, new: Json) -> Json:
+        """ObjectStore `new`, which must not be changed from now on, with a new resource version, and return it."""
+        before = self.get(key.resource, key.namespace, key.name)
+        self.version += 1
+        new["metadata"]["resourceVersion"] = str(self.version)
+        data = msgspec.json.encode(new)
+        kind = ChangeType.ADDED if before is None else ChangeType.MODIFIED
+        self._add(StoredChange(self.version, kind, key, new, before, len(data)), data)
+        return new
+
+    def remove(self, key: StoredKey, last: Json) -> Json:
+        """Remove an object. `last`: a private copy of its last state; returned with the version of the deletion."""
+        before = self.get(key.resource, key.namespace, key.name)
+        self.version += 1
+        last["metadata"]["resourceVersion"] = str(self.version)
+        self._add(
+            StoredChange(self.version, ChangeType.DELETED, key, last, before, len(msgspec.json.encode(last))), None
+        )
+        return last
+
+    def _add(self, change: StoredChange, data: bytes | None) -> None:
+        self.written[change.key] = change.object if data is not None else None
+        self.changes.append(change)
+        self.rows.append(Row(change.key, data))
