@@ -51,6 +51,7 @@ class Verb(StrEnum):
 
 class ObjectChange(Value):
     """A change that a reconciler wants. `object`: the whole object as it shall be; for a deletion, the one that was seen.
+    `resource` may have a subresource, as in `pods/binding` (create, with a Binding) and `namespaces/finalize` (update).
 
     An object with `metadata.resourceVersion` is changed only if it still has that version: a change that comes too late is
     dropped, and the reconciler sees the newer objects. `grace_s`: the grace period of a deletion; None: the object's own.
