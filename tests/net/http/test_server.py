@@ -395,6 +395,21 @@ async def test_a_body_is_read_only_if_the_handler_asks_for_it() -> None:
         assert asked.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n") and asked.endswith(b"a" * 60000)
 
 
+@pytest.mark.parametrize("is_chunked", [False, True])
+async def test_a_server_may_take_larger_bodies(is_chunked: bool) -> None:
+    """Up to its limit, and not one byte more."""
+    limit = 200_000
+    async with serving(with_body, ServerLimits(body_bytes=limit)) as port:
+
+        async def send(size: int) -> bytes:
+            framing = b"Transfer-Encoding: chunked" if is_chunked else b"Content-Length: %d" % size
+            body = b"%x\r\n%b\r\n0\r\n\r\n" % (size, b"a" * size) if is_chunked else b"a" * size
+            return await talk(port, b"POST / HTTP/1.1\r\nHost: x\r\n" + framing + b"\r\n\r\n" + body)
+
+        assert (await send(limit)).endswith(b"a" * limit)
+        assert (await send(limit + 1)).startswith(b"HTTP/1.1 413 ")
+
+
 async def test_a_body_that_nothing_read_is_not_taken_for_a_request(port: int) -> None:
     async with serving(plain(route)) as deaf:
         hidden = b"GET /hidden HTTP/1.1\r\nHost: x\r\n\r\n"

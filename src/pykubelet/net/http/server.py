@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.net.http import wire
 from pykubelet.net.http.wire import REASONS, BadRequest, Body, Head, Request, as_chunk, parse_head, render_head
 
 __all__ = [
@@ -43,13 +44,15 @@ class ServerLimits(Value):
     refused if none is idle.
 
     Seconds of waiting: `head_s` for the first request and every body, `idle_s` for the next request, `stream_idle_s` for a
-    stream that makes no progress (0: no limit).
+    stream that makes no progress (0: no limit). `body_bytes`: the most bytes of a request's body, which is read only when the
+    handler asks for it.
     """
 
     connections: int = 256
     head_s: float = 30.0
     idle_s: float = 90.0
     stream_idle_s: float = 4 * 3600.0
+    body_bytes: int = wire.BODY_BYTES
 
 
 class Response(Value):
@@ -207,7 +210,7 @@ class HttpServer:
         while True:
             try:
                 head = parse_head(heard or await self._next_head(connection, wait_s))
-                body = _body_of(head, connection, self._limits.head_s)
+                body = _body_of(head, connection, self._limits)
                 request = head.request
                 answer = await self._answer(request, replace(connection, body=body)) if allowed else FORBIDDEN
             except asyncio.LimitOverrunError:
@@ -272,12 +275,13 @@ async def _read_head(reader: asyncio.StreamReader) -> bytes:
         return await reader.readuntil(HEAD_END)
 
 
-def _body_of(head: Head, connection: ServedConnection, limit_s: float) -> Body:
+def _body_of(head: Head, connection: ServedConnection, limits: ServerLimits) -> Body:
     """The body of a request. An upgrade request has none, because the bytes after it belong to the other protocol."""
     request = head.request
     expects = "100-continue" in request.headers.get("expect", "").lower()
     length = 0 if request.is_upgrade else head.body_length
-    return Body(connection.reader, length, limit_s, connection.writer if expects else None)
+    expecting = connection.writer if expects else None
+    return Body(connection.reader, length, limits.head_s, expecting, limits.body_bytes)
 
 
 async def _last(connection: ServedConnection, request: Request, response: Response) -> None:

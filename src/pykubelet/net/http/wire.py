@@ -17,6 +17,7 @@ from pykubelet.base.kit.values import Value, field
 from pykubelet.net.http import request
 from pykubelet.net.http.request import BadMessage, ChunkedBody
 
+#: The most bytes of a request's body, if the server has no limit of its own (`ServerLimits.body_bytes`).
 BODY_BYTES = 64 * 1024
 PATH_BYTES = 64 * 1024
 #: Far more than the arguments of a long command.
@@ -24,6 +25,8 @@ MAX_QUERY_FIELDS = 10_000
 REASONS = {
     101: "Switching Protocols",
     200: "OK",
+    201: "Created",
+    202: "Accepted",
     204: "No Content",
     206: "Partial Content",
     301: "Moved Permanently",
@@ -36,8 +39,11 @@ REASONS = {
     405: "Method Not Allowed",
     406: "Not Acceptable",
     408: "Request Timeout",
+    409: "Conflict",
+    410: "Gone",
     413: "Content Too Large",
     414: "URI Too Long",
+    415: "Unsupported Media Type",
     416: "Range Not Satisfiable",
     422: "Unprocessable Entity",
     429: "Too Many Requests",
@@ -46,6 +52,7 @@ REASONS = {
     501: "Not Implemented",
     502: "Bad Gateway",
     503: "Service Unavailable",
+    504: "Gateway Timeout",
     505: "HTTP Version Not Supported",
 }
 _ABSOLUTE = re.compile(r"https?://(?:[\w.-]+|\[[0-9a-f:.]+\])(?::[0-9]*)?(?=[/?]|$)", re.ASCII | re.IGNORECASE)
@@ -133,7 +140,7 @@ class Body:
     """The body of one request. It is read when a handler asks for it, after the request was authorized.
 
     `length` None: chunked. `limit_s`: the most seconds for reading it. `expecting`: the connection on which `100 Continue` is
-    sent, if the client waits for that before it sends its body.
+    sent, if the client waits for that before it sends its body. `limit_bytes`: a longer body is refused with 413.
     """
 
     def __init__(
@@ -142,22 +149,24 @@ class Body:
         length: int | None,
         limit_s: float,
         expecting: asyncio.StreamWriter | None = None,
+        limit_bytes: int = BODY_BYTES,
     ) -> None:
         self._reader = reader
         self._length = length
         self._limit_s = limit_s
+        self._limit_bytes = limit_bytes
         self._expecting = expecting
         self.is_read = length == 0
 
     async def read(self) -> bytes:
-        """Read the whole body, at most BODY_BYTES. Later calls return b"". Raises BadRequest."""
+        """Read the whole body, at most `limit_bytes`. Later calls return b"". Raises BadRequest."""
         if self.is_read:
             return b""
         if self._expecting is not None:
             self._expecting.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
             async with asyncio.timeout(self._limit_s):
-                body = await read_body(self._reader, self._length)
+                body = await read_body(self._reader, self._length, self._limit_bytes)
         except TimeoutError as error:
             raise BadRequest(408, "the body did not come in time") from error
         except (asyncio.LimitOverrunError, asyncio.IncompleteReadError, OSError) as error:
@@ -166,17 +175,17 @@ class Body:
         return body
 
 
-async def read_body(reader: asyncio.StreamReader, length: int | None) -> bytes:
-    """Read the body of a request, at most BODY_BYTES. Raises BadRequest."""
+async def read_body(reader: asyncio.StreamReader, length: int | None, limit_bytes: int) -> bytes:
+    """Read the body of a request, at most `limit_bytes`. Raises BadRequest."""
     if length is None:
-        return await _read_chunks(reader)
-    if length > BODY_BYTES:
+        return await _read_chunks(reader, limit_bytes)
+    if length > limit_bytes:
         raise BadRequest(413, "the body is too large")
     return await reader.readexactly(length) if length else b""
 
 
-async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
-    chunks = ChunkedBody(BODY_BYTES)
+async def _read_chunks(reader: asyncio.StreamReader, limit_bytes: int) -> bytes:
+    chunks = ChunkedBody(limit_bytes)
     while not chunks.is_complete:
         wanted = chunks.wanted
         piece = await (reader.readuntil(b"\r\n") if wanted is None else reader.readexactly(wanted))
