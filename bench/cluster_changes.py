@@ -38,6 +38,7 @@ class Resizes:
     seen: list[float] = field(default_factory=list)
     baseline: list[float] = field(default_factory=list)
     requests: list[float] = field(default_factory=list)
+    syncs: list[float] = field(default_factory=list)
 
 
 async def resize(cluster: ClusterBench) -> None:
@@ -52,9 +53,11 @@ async def resize(cluster: ClusterBench) -> None:
             with bench.agent.frozen():
                 found.baseline.append(await _resize_baseline(cluster, made.container, size))
             await bench.rest()
-            mark = cluster.audit.mark()
+            mark, syncs = cluster.audit.mark(), await bench.agent.syncs()
             found.seen.append(await _resize(cluster, name, size))
             await asyncio.sleep(SETTLE_S)
+            if syncs is not None:
+                found.syncs.append((await bench.agent.syncs() or 0) - syncs)
             patches = [sent for sent in cluster.audit.since(mark) if sent == ("patch", "pods/status")]
             found.requests.append(float(len(patches)))
     await bench.baseline.remove(made)
@@ -72,6 +75,7 @@ async def resize(cluster: ClusterBench) -> None:
             "21 ms",
         ),
         Figure("status patches per resize", "", spread(found.requests), None, 2, "<= 2"),
+        *([Figure("fsync calls per resize", "", spread(found.syncs), None, 5, "<= 5")] if found.syncs else ()),
     ]
 
 

@@ -23,6 +23,9 @@ ALLOCATED, ACTUATED = "allocated_pods_state", "actuated_pods_state"
 MAX_STATE_BYTES = 64 << 20
 WRITER = "pykubelet"
 CORRUPT = "checkpoint is corrupted"
+_BEGIN, _END = b'{"entries":{', b"}}"
+#: The checksum is that of a text with its type before it.
+_NO_TEXT = fnv1a_32(b"(string)")
 
 
 class AllocationStateError(ValueError):
@@ -44,11 +47,46 @@ class _Entries(Struct, omit_defaults=True):
     entries: dict[str, _Entry] = {}
 
 
+class _Part(Struct, frozen=True):
+    """A pod's part of the text. `checksum`: of the text up to its end."""
+
+    uid: PodUID
+    size: PodSize
+    text: bytes
+    checksum: int
+
+
+class StateEncoder:
+    """Encodes one state after the other. The checksum of all pods takes milliseconds, so what stands before the first pod that has
+    changed is not made again: the newest pods stand last, and most changes are of those.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[_Part] = []
+
+    def encode(self, sizes: Mapping[PodUID, PodSize]) -> bytes:
+        """The content of a file with these sizes."""
+        known, pods = self._parts, list(sizes.items())
+        same = next((i for i, (now, part) in enumerate(zip(pods, known, strict=False)) if not _is(part, *now)), None)
+        del known[min(len(known), len(pods)) if same is None else same :]
+        for uid, size in pods[len(known) :]:
+            entry = msgspec.json.encode(_Entry(dict(size.containers), size.whole), order="deterministic")
+            text = b"%s%s:%s" % (b"," if known else _BEGIN, msgspec.json.encode(uid), entry)
+            before = known[-1].checksum if known else _NO_TEXT
+            known.append(_Part(uid, size, text, fnv1a_32(text, before)))
+        if not known:
+            return encode(_Envelope("{}", fnv1a_32(b"{}", _NO_TEXT), WRITER))
+        whole = b"".join([*(part.text for part in known), _END]).decode()
+        return encode(_Envelope(whole, fnv1a_32(_END, known[-1].checksum), WRITER))
+
+
+def _is(part: _Part, uid: PodUID, size: PodSize) -> bool:
+    return part.uid == uid and part.size is size
+
+
 def encode_state(sizes: Mapping[PodUID, PodSize]) -> bytes:
     """The content of a file."""
-    entries: dict[str, _Entry] = {uid: _Entry(dict(size.containers), size.whole) for uid, size in sizes.items()}
-    text = msgspec.json.encode(_Entries(entries), order="deterministic").decode()
-    return encode(_Envelope(text, _checksum(text), WRITER))
+    return StateEncoder().encode(sizes)
 
 
 def decode_state(content: bytes) -> dict[PodUID, PodSize]:
@@ -75,4 +113,4 @@ def is_of_another(content: bytes) -> bool:
 
 
 def _checksum(text: str) -> int:
-    return fnv1a_32(f"(string){text}".encode("utf-8", "surrogatepass"))
+    return fnv1a_32(text.encode("utf-8", "surrogatepass"), _NO_TEXT)

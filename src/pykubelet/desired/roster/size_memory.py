@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.kit.cells import Cell, set_on_change
@@ -27,8 +28,8 @@ from pykubelet.desired.roster.allocation_state import (
     ALLOCATED,
     MAX_STATE_BYTES,
     AllocationStateError,
+    StateEncoder,
     decode_state,
-    encode_state,
     is_of_another,
 )
 from pykubelet.desired.roster.kept_size import KeptSize, has_other_size, merged_sizes, with_kept_sizes
@@ -51,6 +52,9 @@ class SizeMemory:
         self._saved: dict[PodUID, KeptSize] = {}
         #: What this agent has written to the files of the reference's format, by their names.
         self._written: dict[str, Sizes] = {}
+        #: Those of them that survive a power cut.
+        self._synced: set[str] = set()
+        self._encoder = StateEncoder()
         self._kept = KeptState("the sizes of pods", self._file.path, flight, log, SAVE_DEADLINE_S)
 
     def load(self, now: float) -> Mapping[PodUID, KeptSize]:
@@ -122,22 +126,29 @@ class SizeMemory:
         durable = resizable and (bool(sizes) or resized)
         for name in news:
             self._written.pop(name, None)
+        written, synced = dict(self._written), set(self._synced & self._written.keys())
 
         def save() -> None:
-            written: dict[str, Sizes] = {}
             for name, state in news.items():
-                path = f"{self._root}/{name}"
-                same = next((other for other, content in written.items() if content == state), None)
-                if same is None:
-                    files.write_atomic(path, encode_state(state), 0o600, whole=durable)
-                else:  # as always, unless a resize is under way
-                    files.link_over(same, path)
-                written[path] = state
-            if durable and news:
-                files.sync_directory(self._root)
+                same = next(
+                    (n for n, content in written.items() if content == state and (n in synced or not durable)), ""
+                )
+                self._replace(name, state, same, durable=durable)
+                written[name] = state
+                if durable:
+                    synced.add(name)
             if own is not None:
-                self._file.save(own)
+                self._file.save(own, syncs_directory=not durable)
+            if durable:
+                files.sync_directory(self._root)
 
         if await self._kept.write(save):
-            self._saved = sizes
-            self._written |= news
+            self._saved, self._written, self._synced = sizes, written, synced
+
+    def _replace(self, name: str, state: Sizes, same: str, *, durable: bool) -> None:
+        """Write a file, or give it the content of the file `same`, which has it: as always, unless a resize is under way."""
+        if same:
+            with suppress(HostError):  # it was removed
+                files.link_over(f"{self._root}/{same}", f"{self._root}/{name}")
+                return
+        files.write_atomic(f"{self._root}/{name}", self._encoder.encode(state), 0o600, whole=durable)

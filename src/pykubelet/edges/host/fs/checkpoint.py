@@ -48,8 +48,11 @@ class Checkpoint(Value):
     durable: bool = True
     keeps_copy: bool = True
 
-    def save(self, payload: bytes) -> None:
-        """Replace the content atomically. If the old content is valid, it becomes the `.bak`. Raises HostError."""
+    def save(self, payload: bytes, *, syncs_directory: bool = True) -> None:
+        """Replace the content atomically. If the old content is valid, it becomes the `.bak`. Raises HostError.
+
+        `syncs_directory` False: a power cut may undo it until the caller has synced the directory.
+        """
         data = encode(payload, self.version)
         present = self._valid_content() if self.keeps_copy else None
         if present == data:
@@ -57,7 +60,7 @@ class Checkpoint(Value):
         files.make_dirs(os.path.dirname(self.path) or ".", 0o750)
         if present is not None:
             self._keep_copy()
-        files.write_atomic(self.path, data, self.mode, durable=self.durable)
+        files.write_atomic(self.path, data, self.mode, whole=self.durable, durable=self.durable and syncs_directory)
 
     def load(self) -> bytes | None:
         """Read the payload from the file, or else from its last good copy. None if neither can be used. Never raises.
