@@ -93,14 +93,17 @@ class Images:
 
 
 class Groups:
-    """Pod cgroups by uid; `broken` gives an error for a pod's name, `busy` are those that cannot be removed yet."""
+    """Pod cgroups by uid; `broken` gives an error for a pod's name, `busy` are those that cannot be removed yet. `writes`: the changes of
+    limits, by the names of the calls."""
 
     def __init__(self) -> None:
         self.pods: set[PodUID] = set()
+        self.writes: list[str] = []
         self.broken: dict[str, CgroupError] = {}
         self.busy: set[PodUID] = set()
 
     async def ensure_pod(self, of: Pod, *, exclusive_cpus: bool = False) -> CgroupError | None:
+        self.writes.append("ensure_pod")
         if error := self.broken.get(of.metadata.name):
             return error
         self.pods.add(PodUID(of.metadata.uid))
@@ -108,6 +111,7 @@ class Groups:
 
     async def widen_pod(self, before: Pod, after: Pod, *, exclusive_cpus: bool = False) -> CgroupError | None:
         """Sizes are not kept here."""
+        self.writes.append("widen_pod")
         return None
 
     async def is_gone(self, of: Pod) -> bool:

@@ -43,5 +43,18 @@ async def test_only_the_container_that_was_resized_is_read_again(tmp_path: Path)
         assert not [call for method in LISTS for call in n.fake.called(method)]
 
 
+async def test_the_cgroup_of_the_pod_is_changed_once_before_and_once_after_its_containers(tmp_path: Path) -> None:
+    before, after = sized("200m"), sized("400m")
+    async with node(tmp_path) as n:
+        n.want(before)
+        await n.wait_running("web", "app")
+        await n.wait_seen("web")
+        n.groups.writes.clear()
+        n.wanted[UID] = RosterPod(after, "api", 1.0, change=SizeChange(size_of(before), n.clock.wall()))
+        n.publish()
+        await n.wait_for(lambda: quota(n.observed.get().pods[UID].newest("app")) == 40_000)
+        assert n.groups.writes == ["widen_pod", "ensure_pod"]
+
+
 def quota(view: ContainerView | None) -> int:
     return view.resources.cpu_quota if view is not None and view.resources is not None else 0

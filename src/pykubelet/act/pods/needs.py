@@ -48,8 +48,11 @@ class CgroupNeed(PodNeed):
         self._ref = ref
 
     async def before_sandbox(self, run: SyncRun) -> None:
-        """Make the cgroup, with the limits that the pod's containers have now."""
-        size_now = pod_before(run.command) if run.command.plan.resize_pod else run.pod
+        """Make the cgroup, with the limits that the pod's containers have now. If there is only a resize, they run in it already."""
+        plan = run.command.plan
+        if plan.resize_pod and plan.sandbox is not None and not plan.starts:
+            return
+        size_now = pod_before(run.command) if plan.resize_pod else run.pod
         exclusive = not self._placements.get().has_quota(self._ref.uid)
         error = await self._cgroups.ensure_pod(size_now, exclusive_cpus=exclusive)
         if error is not None:
