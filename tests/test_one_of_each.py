@@ -172,7 +172,7 @@ SINGLES = (
     Single(
         "strategic merge",
         applies_patches,
-        ("base/api/patch.py", "testing/kubeapi/fake_patch.py", "testing/"),
+        ("base/api/patch.py", "pykubelet_local_api/patch/strategic.py", "testing/kubeapi/fake_patch.py", "testing/"),
         "base/api/patch.py",
     ),
     Single(

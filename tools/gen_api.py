@@ -15,7 +15,9 @@ Shape:
 * kinds have non-null ``metadata`` and ``spec``; Pod and Node also a non-null ``status``;
 * ``managedFields`` is left out: nothing in a node agent reads it, and it is half of the bytes.
 
-Usage: ``python tools/gen_api.py [types.json] [--check]``, and ``--reduce swagger.json --release v1.38.0`` for the types of another
+The document of types lies in the package of the local API, which reads it at run time.
+
+Usage: ``python tools/gen_api.py [types.json] [--check]``, and ``--reduce checkout --release v1.38.0`` for the types of another
 release (``tools/api/README.md``).
 """
 
@@ -25,6 +27,7 @@ import argparse
 import hashlib
 import json
 import keyword
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-DEFAULT_TYPES = ROOT / "tools" / "api" / "kubernetes-1.37-types.json"
+DEFAULT_TYPES = ROOT / "src" / "pykubelet_local_api" / "kinds" / "kubernetes-1.37-types.json"
 OUT = ROOT / "src" / "pykubelet" / "base" / "api"
 
 CORE = "io.k8s.api.core.v1."
@@ -45,8 +48,8 @@ STORAGE = "io.k8s.api.storage.v1."
 #: The packages whose definitions are kept of the API server's document.
 PACKAGES = frozenset(
     [f"io.k8s.api.{name}.v1" for name in
-     ("authentication", "authorization", "certificates", "coordination", "core", "events", "node", "policy", "resource",
-      "scheduling", "storage")]
+     ("authentication", "authorization", "certificates", "coordination", "core", "discovery", "events", "node", "policy",
+      "rbac", "resource", "scheduling", "storage")]
     + [f"io.k8s.api.{name}" for name in
        ("certificates.v1beta1", "resource.v1alpha3", "resource.v1beta1", "resource.v1beta2")]
     + [f"io.k8s.apimachinery.pkg.{name}" for name in
@@ -68,6 +71,14 @@ Quantity = str | int | float
 IntOrString = int | str"""
 # Attribute names that would hide the type names later annotations of the same class need.
 BUILTINS = {"bool", "bytes", "dict", "float", "int", "str", "tuple"}
+#: Go's names of structs of other packages that fields have as values.
+VALUE_STRUCTS = {f"metav1.{name}" for name in ("ListMeta", "LabelSelector", "MicroTime", "ObjectMeta", "Time")} | {
+    "intstr.IntOrString",
+    "resource.Quantity",
+    "runtime.RawExtension",
+    "v1.ObjectReference",
+    "v1.PersistentVolumeSpec",
+}
 LEFT_OUT = {(META + "ObjectMeta", "managedFields")}
 NON_NULL_STATUS = {CORE + "Pod", CORE + "Node"}
 
@@ -282,10 +293,60 @@ class Generator:
         )
 
 
-def reduce_document(document: dict[str, Any], release: str) -> dict[str, Any]:
-    """The definitions of `PACKAGES` in an OpenAPI v2 document of Kubernetes, without descriptions."""
+def reduce_document(document: dict[str, Any], release: str, zeros: dict[str, Any]) -> dict[str, Any]:
+    """The definitions of `PACKAGES` in an OpenAPI v2 document of Kubernetes, without descriptions, and `zeros`."""
     found = {k: _plain(v) for k, v in document["definitions"].items() if k.rpartition(".")[0] in PACKAGES}
-    return {"definitions": found, "info": {"title": "Kubernetes API types", "version": release}}
+    kept = {
+        k: {rule: [name for name in names if name in found[k].get("properties", {})] for rule, names in v.items()}
+        for k, v in zeros.items()
+        if k in found
+    }
+    return {"definitions": found, "info": {"title": "Kubernetes API types", "version": release}, "zeros": kept}
+
+
+_STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_FIELD = re.compile(r"^\t(?:(\w+)\s+)?(\S+)\s+`[^`]*\bjson:\"([^\"]*)\"", re.MULTILINE)
+
+
+def read_zeros(checkout: Path) -> dict[str, Any]:
+    """How the API server writes the zero values of each definition's fields, which the OpenAPI document does not have.
+
+    `dropped`: fields whose zero value (`false`, 0, "") is left out, because it does not differ from an absent one.
+    `always`: fields that are written even if they are absent. Read in the Go structs below `staging/src/k8s.io`.
+    """
+    structs: dict[tuple[str, str], str] = {}
+    folders = {name: checkout / "staging/src/k8s.io" / _folder(name) for name in PACKAGES}
+    for name, folder in folders.items():
+        for file in sorted(folder.glob("*.go")):
+            if not file.name.endswith("_test.go"):
+                structs.update({(name, found[1]): found[2] for found in _STRUCT.finditer(file.read_text())})
+    found: dict[str, Any] = {}
+    for package, struct in structs:
+        dropped, always = _zeros_of(structs, package, struct)
+        if dropped or always:
+            found[f"{package}.{struct}"] = {"always": sorted(always), "dropped": sorted(dropped)}
+    return found
+
+
+def _folder(package: str) -> str:
+    return package.removeprefix("io.k8s.").replace("apimachinery.pkg.", "apimachinery/pkg/").replace(".", "/")
+
+
+def _zeros_of(structs: dict[tuple[str, str], str], package: str, struct: str) -> tuple[set[str], set[str]]:
+    dropped, always = set[str](), set[str]()
+    for _, kind, tag in _FIELD.findall(structs[package, struct]):
+        name, *options = tag.split(",")
+        if "inline" in options:
+            if (package, kind) in structs:
+                more = _zeros_of(structs, package, kind)
+                dropped, always = dropped | more[0], always | more[1]
+        elif name and name != "-" and not kind.startswith("*"):
+            is_struct = (package, kind) in structs or kind in VALUE_STRUCTS
+            if "omitempty" not in options or (is_struct and "omitzero" not in options):
+                always.add(name)
+            elif not is_struct and not kind.startswith(("[", "map[")):
+                dropped.add(name)
+    return dropped, always
 
 
 def _plain(value: Any) -> Any:
@@ -312,12 +373,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("types", nargs="?", type=Path, default=DEFAULT_TYPES)
     parser.add_argument("--check", action="store_true", help="change nothing; fail when a module is stale")
     parser.add_argument(
-        "--reduce", type=Path, metavar="SWAGGER", help="print the types of an OpenAPI v2 document instead"
+        "--reduce", type=Path, metavar="CHECKOUT", help="print the types of a checkout of Kubernetes instead"
     )
     parser.add_argument("--release", default="", help="the release that the document is of")
     args = parser.parse_args(argv)
     if args.reduce is not None:
-        print(render_types(reduce_document(json.loads(args.reduce.read_text()), args.release)), end="")
+        document = json.loads((args.reduce / "api/openapi-spec/swagger.json").read_text())
+        print(render_types(reduce_document(document, args.release, read_zeros(args.reduce))), end="")
         return 0
     stale = 0
     for name, text in generate(args.types).items():

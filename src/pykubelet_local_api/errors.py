@@ -25,7 +25,10 @@ _CAUSES = {
 
 
 class StatusError(Exception):
-    """A request that failed. `code`: the HTTP status. `details`: those of the Status. `retry_after_s`: 0: not stated."""
+    """A request that failed. `code`: the HTTP status. `reason`: "" if the API server gives none. `details`: those of the Status.
+
+    `retry_after_s`: 0: not stated.
+    """
 
     def __init__(
         self, code: int, reason: str, message: str, details: Json | None = None, retry_after_s: int = 0
@@ -47,7 +50,12 @@ class StatusError(Exception):
             "status": "Failure",
             "message": self.message,
         }
-        return found | {"reason": self.reason} | ({"details": details} if details else {}) | {"code": self.code}
+        return (
+            found
+            | ({"reason": self.reason} if self.reason else {})
+            | ({"details": details} if details else {})
+            | {"code": self.code}
+        )
 
 
 def _details(kind: ResourceKind, name: str) -> Json:

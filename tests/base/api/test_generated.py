@@ -49,7 +49,7 @@ def test_the_types_are_in_the_checkout_and_reduced() -> None:
     loaded = json.loads(types)
     document = {**loaded, "definitions": {**loaded["definitions"], "io.k8s.api.apps.v1.Deployment": {"type": "object"}}}
     document["definitions"]["io.k8s.api.core.v1.Pod"]["description"] = "A text."
-    assert generator.render_types(generator.reduce_document(document, "v1.37.2")) == types
+    assert generator.render_types(generator.reduce_document(document, "v1.37.2", loaded["zeros"])) == types
 
 
 @pytest.mark.parametrize("module", MODULES, ids=NAMES)
