@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -245,6 +246,57 @@ async def test_a_journal_as_an_observer_and_a_probe_of_a_queue(make_agent: MakeA
     assert journaled("phase")[:2] == ["Pending", "Running"]  # the last may be gone before it is published
 
 
+async def test_data_sets_as_a_volume_kind(make_agent: MakeAgent, tmp_path: Path) -> None:
+    archives = tmp_path / "archives"
+    archives.mkdir()
+    with zipfile.ZipFile(archives / "corpus.zip", "w") as archive:
+        archive.writestr("texts/a", "data of a\n")
+    agent = make_agent(flags=("--extension", install("dataset-volume", tmp_path, source=str(archives)))).start()
+    await wait_on(agent, "dataset-volume")
+
+    def with_data(name: str, archive: str, **options: str) -> Json:
+        source = {"driver": "extension/dataset-volume", "readOnly": True, "options": {"archive": archive, **options}}
+        script = 'cat /data/texts/a; touch /data/x || trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done'
+        container = make_container(script=script, volumeMounts=[{"name": "data", "mountPath": "/data"}])
+        return make_pod(name, container, volumes=[{"name": "data", "flexVolume": source}])
+
+    agent.put(with_data("web", "corpus.zip"), with_data("wrong", "corpus.zip", sha256="0"), make_pod("plain"))
+    (web, _) = await agent.wait_running("web", "plain")
+    await agent.wait_for("its output", lambda: "data of a\n" in agent.output("web", "main"))
+    folder = agent.root / "pods" / web["metadata"]["uid"] / "volumes/extension~dataset-volume/data"
+    assert os.listdir(folder) == ["texts"], "the container cannot write, and no part is left"
+    await agent.wait_for("the error is shown", lambda: "has another sha256" in json.dumps(agent.explain("wrong")))
+
+    # while the process is away, pods with its volumes wait, and others do not
+    program = tmp_path / "dataset-volume.py"
+    good = program.read_text()
+    program.write_text("#!/bin/sh\nexit 7\n")
+    for pid in pids(agent, "dataset-volume"):
+        os.kill(pid, 9)
+    await agent.wait_for("it is away", lambda: "exit status 7" in shown(agent, "dataset-volume")["error"])
+    agent.put(with_data("late", "corpus.zip"), make_pod("plain-too"))
+    await agent.wait_running("plain-too")
+
+    def why() -> list[str]:
+        return [wait["detail"] for wait in agent.explain("late")["waits"] if wait["what"] == "volume"]
+
+    await agent.wait_for("the wait is shown", why)
+    assert "extension dataset-volume: it has ended, and is started again" in why()[0]
+    program.write_text(good)
+    assert agent.ask("extensions", "enable", "dataset-volume").returncode == 0
+    await agent.wait_running("late")
+
+    # over a restart of the agent, a pod keeps its volume until it ends
+    began = (await agent.look()).running_ids()
+    agent.kill9()
+    agent.start()
+    await agent.wait_running("web", "late", "plain")
+    assert (await agent.look()).running_ids() == began and os.listdir(folder) == ["texts"]
+    agent.remove("web", "wrong")
+    await agent.wait_gone("web", "wrong")
+    await agent.wait_for("its files are removed", lambda: not folder.exists())
+
+
 def hostile(folder: Path, what: str) -> Path:
     path = folder / "hostile.py"
     act = HOSTILE[what]
@@ -315,4 +367,5 @@ async def test_without_a_process_extension_nothing_of_them_is_imported(make_agen
     agent.put(make_pod("web"))
     await agent.wait_running("web")
     assert "pykubelet.act.pods.need" in agent.log_text()
-    assert "extension_process" not in agent.log_text() and "need_extension" not in agent.log_text()
+    for module in ("extension_process", "need_extension", "flex.extension_calls"):
+        assert module not in agent.log_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -186,3 +187,34 @@ def test_the_probe_of_a_queue(start: Start, tmp_path: Path) -> None:
     answer = program.call(1, "probe", pod=POD, container={}, args=["orders", "0"])
     assert answer["result"] == {"success": True, "message": "0 messages wait in orders; 0 may"}
     assert "is no name of a queue" in program.call(2, "probe", pod=POD, container={}, args=["../x", "0"])["error"]
+
+
+def test_a_data_set_is_unpacked_once_and_never_outside(start: Start, tmp_path: Path) -> None:
+    archives, path = tmp_path / "archives", tmp_path / "volume"
+    archives.mkdir()
+    path.mkdir()
+    with zipfile.ZipFile(archives / "a.zip", "w") as archive:
+        archive.writestr("texts/a", "data\n")
+        archive.writestr("../../outside", "x")
+    program = start(SAMPLES / "dataset-volume.py", source=str(archives))
+    assert program.hello["offers"] == ["volume"]
+
+    def set_up(number: int, name: str) -> Json:
+        return program.call(number, "set_up", pod=POD, volume="data", path=str(path), options={"archive": name})
+
+    (path / ".part").mkdir()  # of a program that was killed
+    (path / "half").touch()
+    number = 1
+    while "wait" in (answer := set_up(number, "a.zip"))["result"]:
+        number += 1
+    assert answer["result"] == {"ready": True}
+    assert sorted(entry.name for entry in path.iterdir()) == ["outside", "texts"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["archives", "volume"]
+    (path / "texts/a").write_text("changed")
+    assert set_up(100, "a.zip")["result"] == {"ready": True}
+    assert (path / "texts/a").read_text() == "changed"
+    for name in ("../a.zip", "", ".a.zip"):
+        assert "is no name of a file" in set_up(101, name)["error"]
+    pod = {"metadata": {"uid": "u1"}}
+    for number in (102, 103):
+        assert program.call(number, "tear_down", pod=pod, volume="data", path=str(path)) == {"id": number, "result": {}}

@@ -47,6 +47,7 @@ from pykubelet.observe.probes.execute import Prober
 from pykubelet.provide.cgroups.model import CgroupDriver
 from pykubelet.provide.images.model import AskForPull, AskForRemovalOrder
 from pykubelet.provide.placement.cpu_policy import ChooseCpus
+from pykubelet.provide.volumes.kind import ExtensionVolumes
 
 T = TypeVar("T")
 
@@ -114,7 +115,7 @@ class Points(Value):
 
     `sources`: those of process extensions, for which the roster waits a while. `needs`: further needs of pods, after all others.
     `prober`: makes what carries out probes from the agent's own.
-    `place`: by the name of the CPU manager's policy.
+    `place`: by the name of the CPU manager's policy. `volumes`: the process extensions, by name.
     """
 
     admit: AskExtensions | None = None
@@ -127,6 +128,7 @@ class Points(Value):
     cgroup: AskForValues | None = None
     pull: AskForPull | None = None
     restart: AskForRestart | None = None
+    volumes: Mapping[str, ExtensionVolumes] = field(default_factory=dict)
 
 
 class Runtime(Value):

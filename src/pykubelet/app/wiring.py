@@ -191,7 +191,9 @@ def wire_images(
     return puller, collector
 
 
-def _make_volumes(m: SharedParts, cells: Cells, client: ApiClient | None, selinux: SelinuxHost) -> Volumes:
+def _make_volumes(
+    m: SharedParts, cells: Cells, client: ApiClient | None, selinux: SelinuxHost, points: Points
+) -> Volumes:
     """provide/volumes: writes Mounts."""
     node, settings = cells.node.cell, m.settings
     inputs = VolumeInputs(
@@ -205,10 +207,11 @@ def _make_volumes(m: SharedParts, cells: Cells, client: ApiClient | None, selinu
         selinux,
         settings.config.enableControllerAttachDetach is not False,
         settings.enabled("InPlacePodVerticalScalingMemoryBackedVolumes"),
+        cells.extensions.cell if points.volumes else None,
     )
     expander = Expander(ApiClaims(client) if client is not None else None, node.get().name, m.clock, m.recorder)
     attachments = ApiAttachments(client) if client is not None else None
-    edges = VolumeAdapters(m.quotas, m.volume_flight, expander, attachments)
+    edges = VolumeAdapters(m.quotas, m.volume_flight, expander, attachments, points.volumes)
     outputs = cells.mounts.writer, cells.volume_diagnostics.writer
     return Volumes(settings.paths, inputs, outputs, edges, m.clock, m.recorder)
 
@@ -228,7 +231,7 @@ def wire_act(
     mounts, node, runtime = cells.mounts.cell, cells.node.cell, cells.runtime.cell
     content = cells.content.cell
     selinux = replace(read_selinux(), mounts_all=settings.enabled("SELinuxMount"))
-    volumes = _make_volumes(m, cells, client, selinux)
+    volumes = _make_volumes(m, cells, client, selinux, points)
     v2 = m.cgroups.version is CgroupVersion.V2
     swap = can_limit_swap(m.cgroups.version)
     render = render_settings(settings, node.get(), cgroup_v2=v2, swap_controller=swap, machine=m.machine)

@@ -16,6 +16,7 @@ needed.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -23,7 +24,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 #: The version of the protocol.
@@ -36,10 +37,27 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Wait:
-    """The result of `prepare` for a pod that is not prepared yet: the reason, and in how many seconds to ask again (0.5 to 60)."""
+    """The result of `prepare` or `set_up` for what is not ready yet: the reason, and in how many seconds to ask again (0.5 to 60)."""
 
     reason: str
     again_s: float = 2.0
+
+
+@dataclass(frozen=True)
+class Volume:
+    """A volume of a pod. `name`: that of the pod's volume, or of its PersistentVolume. `path`: its directory, which the agent has made.
+
+    `pod`: a v1 Pod; for `tear_down`, it has only its UID, and what follows is empty. `read_only`: containers cannot write to it.
+    `options`, `fs_type`: as the pod states them. `secrets`: the data of its secret.
+    """
+
+    pod: Json
+    name: str
+    path: str
+    read_only: bool = False
+    fs_type: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 class Process:
@@ -80,6 +98,15 @@ class Process:
         """Answer a probe with the command `extension:NAME ARGS` (`probe`): whether it succeeds, and a message."""
         raise NotImplementedError
 
+    def set_up(self, volume: Volume) -> Wait | None:
+        """Set up a volume with the driver `extension/NAME` at its path (`volume`). None: it is ready. May be called again for the same
+        volume. What is mounted there, containers see."""
+        raise NotImplementedError
+
+    def tear_down(self, volume: Volume) -> None:
+        """Undo `set_up` (`volume`). No error if there is nothing. The agent then unmounts what is left at the path, and deletes the
+        directory with its files."""
+
     def on_transition(self, transition: Json) -> None:
         """A pod has come to another stage (`observer`)."""
 
@@ -92,6 +119,7 @@ class Process:
             "source": ["watch"],
             "need": ["prepare"],
             "probe": ["probe"],
+            "volume": ["set_up"],
             "observer": ["on_transition", "on_status"],
         }
         own = type(self)
@@ -150,8 +178,12 @@ def _answer(process: Process, message: Json) -> None:
 def _result(process: Process, message: Json) -> Json:
     match message["call"]:
         case "prepare":
-            wait = process.prepare(message["pod"])
-            return {"ready": True} if wait is None else {"wait": wait.reason, "again_s": wait.again_s}
+            return _readiness(process.prepare(message["pod"]))
+        case "set_up":
+            return _readiness(process.set_up(_volume(message)))
+        case "tear_down":
+            process.tear_down(_volume(message))
+            return {}
         case "release":
             process.release(message["pod"])
             return {}
@@ -160,6 +192,22 @@ def _result(process: Process, message: Json) -> Json:
             return {"success": success, "message": text}
         case call:
             raise ValueError(f"this program does not know the call {call}")
+
+
+def _readiness(wait: Wait | None) -> Json:
+    return {"ready": True} if wait is None else {"wait": wait.reason, "again_s": wait.again_s}
+
+
+def _volume(message: Json) -> Volume:
+    return Volume(
+        message["pod"],
+        message["volume"],
+        message["path"],
+        message.get("readOnly", False),
+        message.get("fsType", ""),
+        message.get("options", {}),
+        {key: base64.b64decode(value) for key, value in message.get("secrets", {}).items()},
+    )
 
 
 def _notice(process: Process, message: Json) -> None:

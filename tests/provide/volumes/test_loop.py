@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.diagnostics import Diagnostics
+from pykubelet.base.model.extensions import ExtensionStates
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles, Stage
@@ -46,6 +47,7 @@ from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.observe.stats.sizes import read_volume_sizes
 from pykubelet.provide.volumes.execute import VolumeAdapters
 from pykubelet.provide.volumes.expand import ClaimRequests, Expander
+from pykubelet.provide.volumes.kind import ExtensionVolumes
 from pykubelet.provide.volumes.loop import VolumeInputs, Volumes
 from pykubelet.provide.volumes.subpath import Subpaths
 
@@ -85,6 +87,7 @@ class Agent:
         flight: SingleFlight | None = None,
         quotas: VolumeQuotas | None = None,
         claims: ClaimRequests | None = None,
+        extensions: Mapping[str, ExtensionVolumes] | None = None,
     ) -> None:
         self.paths = Paths(str(root), str(root / "logs"))
         roster_cell, self.roster = make_cell("roster", Roster())
@@ -94,6 +97,7 @@ class Agent:
         plugins_cell, self.plugins = make_cell("plugins", Plugins())
         content_cell, self.content = make_cell("content", Content())
         api_node_cell, self.api_node = make_cell("api-node", ApiNode())
+        extensions_cell, self.extensions = make_cell("extensions", ExtensionStates())
         self.mounts, writer = make_cell("mounts", Mounts())
         self.diagnostics, diagnostics = make_lazy_cell("volume-diagnostics", Diagnostics())
         self.recorded: Sink[KubeEvent] = Sink()
@@ -108,9 +112,11 @@ class Agent:
             content_cell,
             plugins_cell,
             api_node_cell,
+            extensions=extensions_cell,
         )
         clock = clock_of_loop()
-        edges = VolumeAdapters(quotas, flight, Expander(claims, "n1", clock, self.recorded))
+        expander = Expander(claims, "n1", clock, self.recorded)
+        edges = VolumeAdapters(quotas, flight, expander, extensions=extensions or {})
         self.loop = Volumes(self.paths, inputs, (writer, diagnostics), edges, clock, self.recorded)
 
     async def wait(self, condition: Callable[[Mounts], bool], limit_s: float = LIMIT_S) -> Mounts:
@@ -138,8 +144,9 @@ async def started(
     flight: SingleFlight | None = None,
     quotas: VolumeQuotas | None = None,
     claims: ClaimRequests | None = None,
+    extensions: Mapping[str, ExtensionVolumes] | None = None,
 ) -> AsyncIterator[Agent]:
-    agent = Agent(root, flight, quotas, claims)
+    agent = Agent(root, flight, quotas, claims, extensions)
     async with Supervisor("test") as tasks:
         work = tasks.start_child("volumes", agent.loop.run())
         await agent.wait(lambda now: now.reconstructed)

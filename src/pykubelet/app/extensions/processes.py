@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pykubelet.act.pods.need_extension import make_extension_need
 from pykubelet.act.pods.tools import MakeNeed
@@ -23,6 +23,8 @@ from pykubelet.edges.plugins.extension_process import ExtensionProcess, Extensio
 from pykubelet.observe.probes.execute import Prober
 from pykubelet.observe.probes.extension import ExtensionProber
 from pykubelet.provide.cgroups.names import driver_path, split_root
+from pykubelet.provide.volumes.flex.extension_calls import ProcessVolumes
+from pykubelet.provide.volumes.kind import ExtensionVolumes
 from pykubelet.report.observers.loop import ObserverLoop
 
 STARTING = "it has not answered hello yet"
@@ -35,12 +37,14 @@ class WiredProcesses(Value):
     """What the processes add to the agent.
 
     `sources`: their names, for the roster, which waits for them for a while. `needs`: further needs of pods, after all others.
+    `volumes`: what volumes are asked for, by name.
     """
 
     processes: tuple[ExtensionProcess, ...]
     loops: Loops
     sources: frozenset[str]
     needs: tuple[MakeNeed, ...]
+    volumes: Mapping[str, ExtensionVolumes]
 
     def prober(self, others: Prober) -> Prober:
         """What carries out probes: the processes theirs, and `others` all others."""
@@ -63,6 +67,7 @@ def wire_processes(m: SharedParts, cells: Cells, programs: Sequence[ExtensionPro
         launch = ProcessLauncher(program.name, program.path, limits, flight, m.clock)
         process = ExtensionProcess(program, node, launch, m.clock, earlier.get(program.name))
         processes.append(process)
+        board.put(first_shown(process, program.path))  # volumes of its pods wait for it
         loops += [
             (f"extension-{program.name}", process.run()),
             (f"extension-state-{program.name}", show_state(process, program.path, board)),
@@ -72,12 +77,18 @@ def wire_processes(m: SharedParts, cells: Cells, programs: Sequence[ExtensionPro
     loops.append(("extension-offers", memory.follow([process.state for process in processes])))
     sources = frozenset(extension_source(program.name) for program in programs)
     needs = tuple(make_extension_need(process, lifecycles) for process in processes)
-    return WiredProcesses(tuple(processes), loops, sources, needs)
+    volumes = {process.name: ProcessVolumes(process, m.clock) for process in processes}
+    return WiredProcesses(tuple(processes), loops, sources, needs, volumes)
+
+
+def first_shown(process: ExtensionProcess, path: str) -> ExtensionState:
+    """The state of a process that was not started yet. It may be known what it offers."""
+    return ExtensionState(process.name, "", path, tuple(sorted(process.state.get().offers)), STARTING)
 
 
 async def show_state(process: ExtensionProcess, path: str, board: Board) -> None:
     """Keep the state of a process on the board, and report its failures as Events of the node. Never returns."""
-    shown = ExtensionState(process.name, "", path, (), STARTING)
+    shown = first_shown(process, path)
     async for state in process.state.changes():
         points = tuple(sorted(state.offers))
         off = "" if state.is_running else ENDED if state.phase is ProcessPhase.AWAY else STARTING

@@ -37,7 +37,7 @@ def wire_extensions(
         from pykubelet.app.extensions.processes import wire_processes  # not for extensions that are functions
 
         wired = wire_processes(m, cells, loaded.programs, board)
-        points = replace(points, sources=wired.sources, needs=wired.needs, prober=wired.prober)
+        points = replace(points, sources=wired.sources, needs=wired.needs, prober=wired.prober, volumes=wired.volumes)
         loops += wired.loops
         enabled += wired.processes
     return points, [("extensions", enable_wanted(m.extensions_wanted, enabled)), *loops]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from pykubelet.base.kit.values import Value
+from pykubelet.base.model.extensions import PROVIDES_VOLUMES
 
 #: The version of the protocol, `MAJOR.MINOR`. A process with the same major version can be used.
 PROTOCOL_VERSION = "1.0"
@@ -20,6 +21,7 @@ class Point(StrEnum):
     NEED = "need"
     OBSERVER = "observer"
     PROBE = "probe"
+    VOLUME = PROVIDES_VOLUMES
 
 
 class ProcessPhase(StrEnum):

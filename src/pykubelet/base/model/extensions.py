@@ -8,6 +8,8 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import Value
 
 _KEY = "extension "
+#: The point of a process extension that provides volumes.
+PROVIDES_VOLUMES = "volume"
 
 #: Asks the extensions for other values of a cgroup: of the container with this name, or with "" of the pod's own. The last two are the
 #: values that the agent would write, by file of cgroup v2, and whether the cgroup is a new one, so that nothing must be taken back.
@@ -44,6 +46,10 @@ class ExtensionStates(Value):
     """The extensions in the order in which they are asked."""
 
     extensions: tuple[ExtensionState, ...] = ()
+
+    def named(self, name: str) -> ExtensionState | None:
+        """The extension with this name."""
+        return next((state for state in self.extensions if state.name == name), None)
 
 
 class ExtensionWanted(Value):

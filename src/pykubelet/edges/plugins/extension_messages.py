@@ -60,7 +60,7 @@ class _Line(Struct):
 
 
 class PrepareAnswer(Struct, frozen=True):
-    """The result of `prepare`. Either `ready`, or a reason to `wait`; then it is asked again in `again_s` seconds."""
+    """The result of `prepare` and `set_up`. Either `ready`, or a reason to `wait`; then it is asked again in `again_s` seconds."""
 
     ready: bool = False
     wait: str = ""
@@ -136,14 +136,14 @@ def _hello(offers: list[str], found: _Line) -> HelloAnswer:
     return HelloAnswer(found.version, points, found.annotation)
 
 
-def parse_prepared(result: bytes) -> PrepareAnswer:
-    """The result of `prepare`, with `again_s` within its limits. Raises ProtocolError."""
+def parse_prepared(result: bytes, call: str = "prepare") -> PrepareAnswer:
+    """The result of `prepare` or `set_up`, with `again_s` within its limits. Raises ProtocolError."""
     try:
         answer = _PREPARED.decode(result)
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise ProtocolError(f"the result of prepare is malformed: {error}") from None
+        raise ProtocolError(f"the result of {call} is malformed: {error}") from None
     if not answer.ready and not answer.wait:
-        raise ProtocolError('the result of prepare is malformed: expected "ready": true, or "wait" with a reason')
+        raise ProtocolError(f'the result of {call} is malformed: expected "ready": true, or "wait" with a reason')
     again_s = min(max(answer.again_s, AGAIN_LEAST_S), AGAIN_MOST_S)
     return PrepareAnswer(answer.ready, shown(answer.wait), again_s)
 

@@ -71,6 +71,7 @@ from pykubelet.provide.volumes.needs import (
     attachable,
     attachments_changed,
     changed_pods,
+    extended,
     plugins_changed,
     served,
 )
@@ -168,7 +169,7 @@ def next_timer(state: State, now: Moment) -> float | None:
 
 def _concerns(state: State, new: Inputs) -> bool:
     """Whether a change of the snapshots may concern any volume or device."""
-    if changed_pods(state, new) or affected(state, new) or attachable(state, new):
+    if changed_pods(state, new) or affected(state, new) or attachable(state, new) or extended(state, new):
         return True
     return bool(state.devices) and _concerns_devices(state.inputs, new)
 
@@ -188,8 +189,12 @@ def _inputs_changed(work: VolumesStep, new: Inputs) -> None:
     if plugins_changed(state.inputs, new):
         decide_devices.retry_now(work)
     parts = _with_new_content(work, affected(state, new))
-    for uid, keys in attachable(state, new).items():
-        parts.setdefault(uid, []).extend(keys)
+    of_extensions = extended(state, new)
+    for uid, keys in of_extensions.items():
+        _make_failures_due(work, uid, keys)
+    for found in (attachable(state, new), of_extensions):
+        for uid, keys in found.items():
+            parts.setdefault(uid, []).extend(keys)
     for uid in sorted({*changed, *parts}):
         afresh = node_changed or uid in again or uid in parts
         work.look(uid, "changed", None if uid in changed else parts[uid], afresh=afresh)
@@ -261,9 +266,11 @@ def _directory_removed(work: VolumesStep, event: DirectoryRemoved) -> None:
     work.look(event.uid, "directory removed", None)
 
 
-def _make_failures_due(work: VolumesStep, uid: PodUID) -> None:
-    """Let the pod's volumes be tried again now, because a driver has come."""
+def _make_failures_due(work: VolumesStep, uid: PodUID, keys: Collection[str] | None = None) -> None:
+    """Let the pod's volumes be tried again now, because a driver or an extension has come. `keys`: which; None: all."""
     for key, state in work.pods[uid].volumes.items():
+        if keys is not None and key not in keys:
+            continue
         if state.failure is not None and state.failure.retry_at is not None:
             work.put(uid, key, replace(state, failure=replace(state.failure, retry_at=work.now.mono)))
 

@@ -144,9 +144,9 @@ def set_up_ended(work: VolumesStep, event: SetUpEnded) -> None:
             work.pods[event.uid] = replace(pod, directory=PodDirectory.MADE, directory_failure=None)
     else:
         phase = MountPhase.MOUNTED if refreshing else _phase_after(event.result, volume)
-        failure = next_failure(volume.failure, event.error, work.now) if wants(pod) or refreshing else None
+        failure = _failure_after(event, volume, work.now) if wants(pod) or refreshing else None
         volume = replace(volume, phase=phase, failure=failure)
-        if pod.need in (VolumeNeed.NEEDED, VolumeNeed.KEPT):
+        if pod.need in (VolumeNeed.NEEDED, VolumeNeed.KEPT) and event.pending is None:
             work.record_failed_mount(pod, volume.name, event.error, event.step, is_block=volume.is_block)
     work.put(event.uid, event.key, volume)
     work.free_device(volume.device)
@@ -185,6 +185,16 @@ def use_devices(work: VolumesStep) -> None:
 def is_again_due(volume: VolumeState, now: Moment) -> bool:
     """Whether a mounted volume is to be set up again."""
     return volume.again_at is not None and now.mono >= volume.again_at
+
+
+def _failure_after(event: SetUpEnded, volume: VolumeState, now: Moment) -> VolumeFailure:
+    """The failure of a set-up that did not succeed; for one that goes on in an extension, when to ask it again."""
+    last, pending = volume.failure, event.pending
+    if pending is None:
+        return next_failure(last, event.error, now)
+    since = last.since if last is not None and last.extension else now.wall
+    again_s = pending.again_s
+    return VolumeFailure(event.error, since, 0.0, now.mono + again_s, now.wall + again_s, pending.extension)
 
 
 def _phase_after(result: Result, volume: VolumeState) -> MountPhase:

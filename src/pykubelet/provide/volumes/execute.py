@@ -21,7 +21,7 @@ from pykubelet.base.kit.flight import Done, Failed, Outcome, SingleFlight, Uncer
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.paths import Paths
@@ -41,10 +41,13 @@ from pykubelet.provide.volumes.kind import (
     SET_UP,
     CallContext,
     DevicePlan,
+    ExtensionVolumes,
     FoundDevice,
     Note,
+    NotYetError,
     Plan,
     SetUpContext,
+    StillAtWork,
     TransientError,
     UncertainError,
     VolumesError,
@@ -114,12 +117,16 @@ def _result_of(error: Exception) -> Result:
 
 
 class VolumeAdapters(Value):
-    """What work on volumes uses besides the host. `flight`: runs it in threads. `attachments`: None without an API server."""
+    """What work on volumes uses besides the host. `flight`: runs it in threads. `attachments`: None without an API server.
+
+    `extensions`: as in `CallContext`.
+    """
 
     quotas: VolumeQuotas
     flight: SingleFlight
     expander: Expander
     attachments: Attachments | None = None
+    extensions: Mapping[str, ExtensionVolumes] = field(default_factory=dict)
 
 
 class Attachments(Protocol):
@@ -137,6 +144,7 @@ class _Ended(Value):
     error: str = ""
     step: str | None = None
     volume_reason: str = ""
+    pending: StillAtWork | None = None
 
 
 class Executor:
@@ -250,9 +258,10 @@ class Executor:
         """Set a volume up, then expand it. A volume that cannot be expanded is mounted, but must not be used yet."""
         began = self._clock.monotonic()
         ended = await self._mount(command, plugins)
-        count_operation(command, ended.result, self._clock.monotonic() - began)
+        if ended.pending is None:
+            count_operation(command, ended.result, self._clock.monotonic() - began)
         step = SET_UP if ended.step is None else ended.step
-        result = SetUpEnded(command.uid, command.key, ended.result, ended.error, step)
+        result = SetUpEnded(command.uid, command.key, ended.result, ended.error, step, pending=ended.pending)
         if ended.result is not Result.DONE or command.expansion is None:
             return result
         ended, size = await self._expand(command, command.expansion, plugins)
@@ -348,7 +357,8 @@ class Executor:
             )
 
         try:
-            await calls(CallContext(plugins, blocking, note, progress=lambda: self._go_on(key)))
+            extensions = self._edges.extensions
+            await calls(CallContext(plugins, blocking, note, progress=lambda: self._go_on(key), extensions=extensions))
         except Exception as error:  # noqa: BLE001 - work of a kind never ends the agent
             return self._failed(error, key)
         return _Ended(Result.DONE)
@@ -366,7 +376,8 @@ class Executor:
             log.error("work on a volume crashed", key=key, error=repr(error), exc_info=error)
         result, text = _result_of(error), str(error) or repr(error)
         if isinstance(error, VolumesError):
-            return _Ended(result, text, error.step, error.volume_reason)
+            pending = error.pending if isinstance(error, NotYetError) else None
+            return _Ended(result, text, error.step, error.volume_reason, pending)
         return _Ended(result, text)
 
     def _no_answer(self, since: float) -> str:

@@ -22,6 +22,7 @@ from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim, 
 from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.content import Content, ContentKey
+from pykubelet.base.model.extensions import ExtensionStates
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.node import NodeView
@@ -76,6 +77,21 @@ class PendingError(VolumesError):
 
 class UncertainError(VolumesError):
     """Setting up a volume failed, but the volume may be mounted."""
+
+
+class StillAtWork(Value):
+    """An extension has not set a volume up yet, and is asked again in `again_s` seconds. `extension`: its name."""
+
+    extension: str
+    again_s: float
+
+
+class NotYetError(UncertainError):
+    """Setting up the volume goes on elsewhere. The text states what it waits for."""
+
+    def __init__(self, text: str, pending: StillAtWork) -> None:
+        super().__init__(text)
+        self.pending = pending
 
 
 class TransientError(VolumesError):
@@ -279,6 +295,7 @@ class PlanInputs(Value):
     node_volumes: NodeVolumes = field(default_factory=NodeVolumes)
     selinux: SelinuxHost = SelinuxHost()
     resizes_memory: bool = False
+    extensions: ExtensionStates = ExtensionStates()
 
     @property
     def source(self) -> Volume | PersistentVolumeSpec:
@@ -398,9 +415,22 @@ class BlockingWork(Protocol):
         ...
 
 
+class ExtensionVolumes(Protocol):
+    """The calls of one process extension that provides volumes (`flex/extension_calls.py`)."""
+
+    async def set_up(self, plan: Any) -> None:
+        """Have it set up the volume of a plan. VolumesError; NotYetError while it is at it."""
+        ...
+
+    async def tear_down(self, dirs: VolumeDirs) -> None:
+        """Have it tear down a volume, as long as it answers in time."""
+        ...
+
+
 class CallContext(Value):
     """What `mount` and `unmount` may use. `plugins`: those that are registered now. Others: `Reports`; `mount` alone records Events.
 
+    `extensions`: the process extensions that are loaded, by name.
     `size`: the bytes that the volume has, as far as it is known; `expand` alone has it.
     """
 
@@ -409,6 +439,7 @@ class CallContext(Value):
     note: Callable[[Note], None] = drop_note
     size: int = 0
     progress: Callable[[], None] = no_progress
+    extensions: Mapping[str, ExtensionVolumes] = field(default_factory=dict)
 
 
 def no_keys(_pod: Pod, _volume: Volume) -> Iterable[ContentKey]:

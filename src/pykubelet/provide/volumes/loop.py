@@ -16,6 +16,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.diagnostics import Diagnostics
+from pykubelet.base.model.extensions import ExtensionStates
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.mounts import Mounts
@@ -52,11 +53,15 @@ SCAN_PERIOD_S = 120.0
 TIMER_SLACK_S = 0.05
 
 
+NO_EXTENSIONS = ExtensionStates()
 _BEING_MADE = Content(has_manifests=True)
 
 
 class VolumeInputs(Value):
-    """What decisions about volumes read: cells, and what never changes: `selinux`, `by_controller` and `resizes_memory` (see `Inputs`)."""
+    """What decisions about volumes read: cells, and what never changes: `selinux`, `by_controller` and `resizes_memory` (see `Inputs`).
+
+    `extensions`: None if no extension can provide volumes.
+    """
 
     roster: Cell[Roster]
     lifecycles: Cell[Lifecycles]
@@ -68,6 +73,7 @@ class VolumeInputs(Value):
     selinux: SelinuxHost = SelinuxHost()
     by_controller: bool = True
     resizes_memory: bool = False
+    extensions: Cell[ExtensionStates] | None = None
 
     def read(self) -> Inputs:
         """The current snapshots of all cells. Content from other manifests than those of the roster is being made anew."""
@@ -85,6 +91,7 @@ class VolumeInputs(Value):
             self.selinux,
             self.by_controller,
             self.resizes_memory,
+            self.extensions.get() if self.extensions is not None else NO_EXTENSIONS,
         )
 
 
@@ -128,6 +135,7 @@ class Volumes:
                     cells.content,
                     cells.plugins,
                     cells.api_node,
+                    *((cells.extensions,) if cells.extensions is not None else ()),
                 ):
                     scan = tasks.start_root("volumes scan", self._scan_again())
                     await asyncio.gather(tasks.start_root("volumes loop", self._run_steps(executor)), scan)
@@ -205,6 +213,8 @@ def _log_change(event: Event, before: State) -> None:
         what = "set up" if isinstance(event, SetUpEnded) else "torn down"
         if event.result is Result.DONE and failing:
             log.info("volume recovered", pod=pod.ref, uid=event.uid, volume=event.key, now=what)
+        elif isinstance(event, SetUpEnded) and event.pending is not None:
+            log.debug("volume not set up yet", pod=pod.ref, uid=event.uid, volume=event.key, why=event.error)
         elif event.result is not Result.DONE and not failing:
             log.warning(f"volume not {what}", pod=pod.ref, uid=event.uid, volume=event.key, cause=event.error)
         elif event.result is Result.DONE:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.content import Content, ContentKey, ObjectKey
+from pykubelet.base.model.extensions import ExtensionStates
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -30,6 +31,7 @@ from pykubelet.provide.volumes.kind import (
     NodeVolumes,
     Note,
     Plan,
+    StillAtWork,
     VolumePlan,
 )
 
@@ -58,6 +60,7 @@ class VolumeFailure(Value):
     """The last failure. `since`: the first failure in a row (wall). `retry_at`, `retry_wall`: the next try (monotonic, wall).
 
     `delay_s`: the back-off that led to `retry_at`. `retry_at` None: only a change of the pod, the node or content leads to another try.
+    `extension`: it is no failure, but this extension is still at it; `error` states what it waits for.
     """
 
     error: str
@@ -65,6 +68,7 @@ class VolumeFailure(Value):
     delay_s: float = 0.0
     retry_at: float | None = None
     retry_wall: float | None = None
+    extension: str = ""
 
 
 class VolumeState(Value):
@@ -264,6 +268,7 @@ class Inputs(Value):
     selinux: SelinuxHost = SelinuxHost()
     by_controller: bool = True
     resizes_memory: bool = False
+    extensions: ExtensionStates = ExtensionStates()
 
     @property
     def node_volumes(self) -> NodeVolumes:
@@ -279,6 +284,7 @@ class Inputs(Value):
                 self.content is other.content,
                 self.plugins is other.plugins,
                 self.api_node is other.api_node,
+                self.extensions is other.extensions,
             )
         )
 
@@ -321,7 +327,10 @@ class Result(StrEnum):
 
 
 class SetUpEnded(Value):
-    """A set-up or refresh has ended. `step`: the step that failed. `size`: the bytes that the volume was expanded to, 0: not expanded."""
+    """A set-up or refresh has ended. `step`: the step that failed. `size`: the bytes that the volume was expanded to, 0: not expanded.
+
+    `pending`: it has not failed, but goes on in an extension.
+    """
 
     uid: PodUID
     key: str
@@ -329,6 +338,7 @@ class SetUpEnded(Value):
     error: str = ""
     step: str = SET_UP
     size: int = 0
+    pending: StillAtWork | None = None
 
 
 class VolumePlanned(Value):

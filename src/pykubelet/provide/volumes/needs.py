@@ -8,10 +8,12 @@ from typing import TypeVar
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import changed_keys
 from pykubelet.base.model.content import ContentKey, changed_content
+from pykubelet.base.model.extensions import PROVIDES_VOLUMES
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.roster import RosterPod
+from pykubelet.provide.volumes.flex.plan import EXTENSION, directory_of
 from pykubelet.provide.volumes.kind import VolumePlan
 from pykubelet.provide.volumes.model import Inputs, PodVolumes, State, VolumeNeed, VolumeState
 from pykubelet.provide.volumes.registry import kind_in
@@ -109,6 +111,26 @@ def plugins_changed(old: Inputs, new: Inputs) -> bool:
     before, after = old.plugins, new.plugins
     is_same = before.is_settled == after.is_settled and before.flex == after.flex
     return before.plugins != after.plugins or not is_same
+
+
+def extended(state: State, new: Inputs) -> dict[PodUID, list[str]]:
+    """The volumes of extensions of which one has come or gone, and those that cannot be planned, by pod."""
+    found: dict[PodUID, list[str]] = {}
+    before, after = _providers(state.inputs), _providers(new)
+    if state.inputs.extensions is new.extensions or before == after:
+        return found
+    changed = {directory_of(f"{EXTENSION}{name}") for name, *_ in before ^ after}
+    for uid, pod in state.pods.items():
+        for key, volume in pod.volumes.items():
+            if volume.plugin in changed or not isinstance(volume.plan, VolumePlan):
+                found.setdefault(uid, []).append(key)
+    return found
+
+
+def _providers(inputs: Inputs) -> frozenset[tuple[str, str, str, bool]]:
+    """What plans read of the extensions: the name of each, why it is off, and whether it provides volumes."""
+    states = inputs.extensions.extensions
+    return frozenset((s.name, s.off, s.error if s.off else "", PROVIDES_VOLUMES in s.points) for s in states)
 
 
 def attachments_changed(old: Inputs, new: Inputs) -> bool:

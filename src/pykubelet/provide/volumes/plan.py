@@ -85,8 +85,8 @@ def _plan_inputs(
     kind: AnyKind, pod: Pod, volume: Volume, inputs: Inputs, paths: Paths, claimed: ResolvedVolume | None = None
 ) -> PlanInputs:
     node, content, plugins = inputs.node, inputs.content, inputs.plugins
-    never_changes = inputs.selinux, inputs.resizes_memory
-    return PlanInputs(kind, pod, volume, node, content, paths, plugins, claimed, inputs.node_volumes, *never_changes)
+    others = inputs.selinux, inputs.resizes_memory, inputs.extensions
+    return PlanInputs(kind, pod, volume, node, content, paths, plugins, claimed, inputs.node_volumes, *others)
 
 
 def _plan(inputs: PlanInputs) -> Plan:

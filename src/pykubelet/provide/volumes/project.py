@@ -207,6 +207,8 @@ def _device_wait(state: VolumeState, device: DeviceState) -> Wait | None:
 
 def _wait_for(pod: PodVolumes, state: VolumeState) -> Wait | None:
     if state.failure is not None:
+        if pod.need is VolumeNeed.NEEDED and state.failure.extension:
+            return _extension_wait(state, state.failure)
         if pod.need is VolumeNeed.NEEDED:
             wait = _failure_wait("volume", state.name, reasons.EVENT_FAILED_MOUNT, state.failure, "")
             return replace(wait, next_step=next_step_of(state, state.failure, "try again"))
@@ -237,6 +239,11 @@ def _wait_for(pod: PodVolumes, state: VolumeState) -> Wait | None:
             detail = "being unmounted and removed"
             return Wait("volume", Owner.VOLUME_MANAGER, state.since, state.name, detail=detail, next_step="end the pod")
     assert_never(state.phase)
+
+
+def _extension_wait(state: VolumeState, failure: VolumeFailure) -> Wait:
+    detail, step = f"{failure.error} (extension {failure.extension})", "ask the extension again"
+    return Wait("volume", Owner.EXTENSION, failure.since, state.name, "", detail, step, failure.retry_wall)
 
 
 # In words, for diagnostics

@@ -20,7 +20,15 @@ from pykubelet.edges.plugins.flexvolume import FlexAnswer, FlexCallError, call_d
 from pykubelet.provide.volumes.directories import VolumeDirs, make_empty_volume_dir, release_volume
 from pykubelet.provide.volumes.disks.device_mount import mount_device, refuse_references
 from pykubelet.provide.volumes.expansion import ExpandError, ExpandFault
-from pykubelet.provide.volumes.flex.plan import KIND_NAME, FlexDevicePlan, FlexPlan, devices_of
+from pykubelet.provide.volumes.flex.extension import set_up_by_extension, tear_down_by_extension
+from pykubelet.provide.volumes.flex.plan import (
+    KIND_NAME,
+    ExtensionPlan,
+    FlexDevicePlan,
+    FlexPlan,
+    devices_of,
+    extension_in,
+)
 from pykubelet.provide.volumes.kind import (
     MOUNT_DEVICE,
     SET_UP,
@@ -43,8 +51,11 @@ _SECRET = "kubernetes.io/secret/"
 # A pod's volume
 
 
-async def mount(plan: FlexPlan, context: CallContext) -> None:
+async def mount(plan: FlexPlan | ExtensionPlan, context: CallContext) -> None:
     """Mount the volume for its pod, unless it is mounted. TransientError while there is no such driver."""
+    if isinstance(plan, ExtensionPlan):
+        await set_up_by_extension(plan, context)
+        return
     _require(context, plan.flex.name)
     await context.blocking(lambda: _mount(plan, context), _WORK_S)
 
@@ -65,8 +76,10 @@ def _mount(plan: FlexPlan, reports: Reports) -> None:
         change_group(change, reports)
 
 
-async def expand(plan: FlexPlan, size: int, context: CallContext) -> int:
+async def expand(plan: FlexPlan | ExtensionPlan, size: int, context: CallContext) -> int:
     """Have the driver grow the file system, or grow it by the file system's own tool. ExpandError."""
+    if isinstance(plan, ExtensionPlan):
+        raise ExpandError(f"volumes of extension {plan.extension} do not grow on the node", ExpandFault.NOT_SUPPORTED)
     if not plan.flex.grows:
         text = f"the file systems of the flexVolume driver {plan.flex.name} do not grow on the node"
         raise ExpandError(text, ExpandFault.NOT_SUPPORTED)
@@ -102,6 +115,8 @@ async def unmount(dirs: VolumeDirs, context: CallContext) -> None:
     Directories of kinds that Kubernetes had in the past are unmounted without a driver.
     """
     directory = dirs.path.split("/")[-2]
+    if (extension := extension_in(directory)) and await tear_down_by_extension(dirs, extension, context):
+        return
     driver = context.plugins.flex.usable.get(directory.replace("~", "/"))
     await context.blocking(lambda: _unmount(dirs, directory, driver), _WORK_S)
 

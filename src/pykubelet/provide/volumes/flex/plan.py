@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import RedactedValue, field
 from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.base.model.plugins import FlexDriver
 from pykubelet.provide.volumes.kind import DevicePlan, DirectoryPlan
 
 KIND_NAME = "flexVolume"
+#: What the `driver` of a volume begins with that a process extension provides; its name follows.
+EXTENSION = "extension/"
 
 
 class FlexSecrets(RedactedValue):
@@ -71,6 +74,41 @@ class FlexPlan(DirectoryPlan):
     def plugin_directory(self) -> str:
         """The directory below the pod's `volumes`, which names the driver."""
         return directory_of(self.flex.name)
+
+
+class ExtensionPlan(DirectoryPlan):
+    """The plan to have a process extension set a volume up for a pod. `note`: a directory that shows later that it was one of these.
+
+    `options`: as the pod or the PersistentVolume states them.
+    """
+
+    extension: str
+    note: Beneath
+    pod: Pod
+    options: Mapping[str, str]
+    secrets: FlexSecrets
+    fs_type: str = ""
+
+    @property
+    def progress(self) -> str:
+        """What is being done, for users."""
+        return f"the extension {self.extension} sets it up"
+
+    @property
+    def driver(self) -> str:
+        """The name of the driver, as the pod states it."""
+        return EXTENSION + self.extension
+
+    @property
+    def plugin_directory(self) -> str:
+        """The directory below the pod's `volumes`, which names the extension."""
+        return directory_of(self.driver)
+
+
+def extension_in(directory: str) -> str:
+    """The name of the extension whose volumes are in this directory below a pod's `volumes`; "" if it is that of another driver."""
+    prefix = directory_of(EXTENSION)
+    return directory.removeprefix(prefix) if directory.startswith(prefix) else ""
 
 
 def directory_of(driver: str) -> str:

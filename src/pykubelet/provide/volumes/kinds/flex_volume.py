@@ -1,7 +1,8 @@
 """flexVolume volumes (deprecated): a driver that is a program in `volumePluginDir` mounts them.
 
 Rules: a driver with the capability `attach` mounts the volume once for the node, after it is attached; pods get binds. The
-driver gets the volume's options, its secret, and who uses it, as one JSON object.
+driver gets the volume's options, its secret, and who uses it, as one JSON object. A driver `extension/NAME` is a process extension
+(docs/extensions/protocol.md), if one of this name is loaded.
 Source: "Flexvolume" in the Kubernetes community's documents for developers of storage.
 """
 
@@ -12,12 +13,15 @@ from collections.abc import Iterable
 from pykubelet.base.api.core import FlexVolumeSource, Pod, Volume
 from pykubelet.base.api.storage import FlexPersistentVolumeSource
 from pykubelet.base.model.content import Content, ContentKey
+from pykubelet.base.model.extensions import PROVIDES_VOLUMES, ExtensionState
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.plugins import FlexDriver
 from pykubelet.provide.volumes.attached import await_attachment, referenced_secret, secret_data
 from pykubelet.provide.volumes.flex.calls import device_of, expand, find_devices, mount, stage, unmount, unstage
 from pykubelet.provide.volumes.flex.plan import (
+    EXTENSION,
     KIND_NAME,
+    ExtensionPlan,
     FlexDevicePlan,
     FlexPlan,
     FlexSecrets,
@@ -42,10 +46,14 @@ def claimed_keys(pod: Pod, claimed: ResolvedVolume, _content: Content) -> Iterab
     return () if key is None else (key,)
 
 
-def plan(inputs: PlanInputs) -> FlexPlan | RefusedPlan | UndecidedPlan:
+def plan(inputs: PlanInputs) -> FlexPlan | ExtensionPlan | RefusedPlan | UndecidedPlan:
     """What to ask of the driver; undecided until drivers, attachment and secret are known. VolumesError."""
     source = inputs.source.flexVolume
     assert source is not None
+    name = source.driver.removeprefix(EXTENSION) if source.driver.startswith(EXTENSION) else ""
+    extension = inputs.extensions.named(name) if name else None
+    if extension is not None:
+        return _of_extension(inputs, source, extension)
     driver = inputs.plugins.flex.usable.get(source.driver)
     if driver is None:
         return _missing(inputs, source.driver)
@@ -73,12 +81,35 @@ def plan(inputs: PlanInputs) -> FlexPlan | RefusedPlan | UndecidedPlan:
     )
 
 
+def _of_extension(
+    inputs: PlanInputs, source: Source, extension: ExtensionState
+) -> ExtensionPlan | RefusedPlan | UndecidedPlan:
+    """What to ask of a process extension; undecided while it is away."""
+    name = extension.name
+    if extension.off:
+        why = f" ({extension.error})" if extension.error else ""
+        return UndecidedPlan(f"extension {name}: {extension.off}{why}")
+    if PROVIDES_VOLUMES not in extension.points:
+        return RefusedPlan(f"extension {name} provides no volumes", until=f"extension {name} provides volumes")
+    secrets = _secrets(inputs, source)
+    if isinstance(secrets, UndecidedPlan):
+        return secrets
+    read_only = bool(source.readOnly) if inputs.claimed is None else inputs.claimed.read_only
+    uid, directory = PodUID(inputs.pod.metadata.uid), directory_of(source.driver)
+    path = inputs.paths.volume(uid, directory, inputs.spec_name)
+    note = inputs.paths.pod_plugins(uid) / directory / inputs.spec_name
+    mounted = inputs.mounted(path, read_only=read_only, is_measured=False)
+    return ExtensionPlan(mounted, path, name, note, inputs.pod, source.options, secrets, source.fsType)
+
+
 def _missing(inputs: PlanInputs, driver: str) -> RefusedPlan | UndecidedPlan:
     drivers = inputs.plugins.flex
     if not drivers.is_settled:
         return UndecidedPlan("the drivers of flexVolume volumes are being read")
     text = f'failed to get Plugin from volumeSpec for volume "{inputs.spec_name}" err=no volume plugin matched'
     problem = drivers.problems.get(driver)
+    if problem is None and driver.startswith(EXTENSION):
+        problem = f"no extension {driver.removeprefix(EXTENSION)} is loaded"
     why = f": {problem}" if problem else ""
     return RefusedPlan(f"{text}{why}", until=f"the flexVolume driver {driver} is there", step="")
 
@@ -133,7 +164,7 @@ def directory(volume: Volume) -> str:
     return directory_of(volume.flexVolume.driver) if volume.flexVolume is not None else ""
 
 
-KIND = VolumeKind(
+KIND = VolumeKind[FlexPlan | ExtensionPlan](
     name=KIND_NAME,
     plugin="flexvolume",
     has_directory=False,
