@@ -26,10 +26,13 @@ class Context(Value):
 class KindStrategy:
     """The strategy of a kind without special rules. `prepare_*` change `new` in place, which is a private copy.
 
-    `has_generation`: whether `metadata.generation` counts the changes of the wanted state.
+    `has_generation`: whether `metadata.generation` counts the changes of the wanted state. `allows_create_on_update`: a PUT of
+    an object that is not there creates it. `allows_unconditional_update`: a PUT needs no resource version.
     """
 
     has_generation: bool = False
+    allows_create_on_update: bool = False
+    allows_unconditional_update: bool = True
 
     def name_errors(self, name: str) -> list[str]:
         """Why the name is not legal."""
@@ -47,6 +50,10 @@ class KindStrategy:
 
     def validate_update(self, new: Json, old: Json, context: Context) -> Errors:
         """The wrong fields of a changed object, and changes that are not allowed."""
+        return []
+
+    def warnings(self, new: Json, old: Json | None, context: Context) -> list[str]:
+        """Texts for the client's `Warning` headers, for an object without errors. `old`: None for a new object."""
         return []
 
     def is_new_generation(self, new: Json, old: Json) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pykubelet.base.api import labels as names
 from pykubelet.base.api.core import ObjectMeta, OwnerReference, PodSpec
@@ -45,17 +45,23 @@ def validate_annotations(annotations: Mapping[str, str], path: str) -> Errors:
     return errors
 
 
-def validate_metadata(meta: ObjectMeta, path: str, *, is_namespaced: bool = True) -> Errors:
-    """Metadata of an object with a DNS subdomain as its name."""
+def validate_metadata(
+    meta: ObjectMeta,
+    path: str,
+    *,
+    is_namespaced: bool = True,
+    name_errors: Callable[[str], list[str]] = names.dns_subdomain_errors,
+) -> Errors:
+    """Metadata of an object. `name_errors`: the rule of its name, by default a DNS subdomain."""
     errors: Errors = []
     if meta.generateName:
         prefix = meta.generateName
         masked = prefix[:-1] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
-        errors += invalids(f"{path}.generateName", prefix, names.dns_subdomain_errors(masked))
+        errors += invalids(f"{path}.generateName", prefix, name_errors(masked))
     if not meta.name:
         errors.append(required(f"{path}.name", "name or generateName is required"))
     else:
-        errors += invalids(f"{path}.name", meta.name, names.dns_subdomain_errors(meta.name))
+        errors += invalids(f"{path}.name", meta.name, name_errors(meta.name))
     if not is_namespaced:
         if meta.namespace:
             errors.append(forbidden(f"{path}.namespace", "not allowed on this type"))
