@@ -5,14 +5,12 @@ Source: the Kubernetes API conventions (Metadata; Spec and Status); the Kubernet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeVar
 
-from pykubelet.base.api import labels as names
 from pykubelet.base.api.codec import DecodeError, from_object
 from pykubelet.base.api.core import ObjectMeta
 from pykubelet.base.api.quantity import QuantityError, parse
-from pykubelet.base.manifests.validation.errors import Errors, forbidden, invalid
+from pykubelet.base.manifests.validation.errors import Errors, invalid
 from pykubelet.base.manifests.validation.metadata import validate_metadata
 from pykubelet_local_api.errors import StatusError, bad_request
 from pykubelet_local_api.errors import forbidden as refused
@@ -67,6 +65,11 @@ def node_of(context: Context) -> str:
     return user.name.removeprefix(NODE_USER) if NODES in user.groups and user.name.startswith(NODE_USER) else ""
 
 
+def distinct(errors: Errors) -> Errors:
+    """The errors, each once."""
+    return list(dict.fromkeys(errors))
+
+
 def immutable_errors(new: object, old: object, path: str, detail: str = IMMUTABLE) -> Errors:
     """A rule: the field does not change. Absent and empty are the same."""
     return [] if (new or None) == (old or None) else [invalid(path, new, detail)]
@@ -96,10 +99,7 @@ class ObjectStrategy(KindStrategy):
     `resets_metadata`: a write to the status changes no labels, annotations, finalizers and owners.
     """
 
-    name_errors: ClassVar[Callable[[str], list[str]]] = staticmethod(names.dns_subdomain_errors)
     resets_metadata: ClassVar[bool] = False
-    #: Fields of which a change makes a new generation; none: the kind has no generations.
-    generation_of: ClassVar[Sequence[str]] = ()
 
     def __init__(self, kind: ResourceKind) -> None:
         self.kind = kind
@@ -121,15 +121,6 @@ class ObjectStrategy(KindStrategy):
     def first_status(self, new: Json, context: Context) -> Json | None:
         """The status of a new object; None if the kind has none."""
         return {} if self.kind.has_status else None
-
-    def generation(self, new: Json, old: Json | None) -> int | None:
-        if not self.generation_of:
-            return None
-        if old is None:
-            return 1
-        before = int(old["metadata"].get("generation") or 0)
-        is_same = all((new.get(field) or None) == (old.get(field) or None) for field in self.generation_of)
-        return before if is_same else before + 1
 
     def prepare_create(self, new: Json, context: Context) -> None:
         new.setdefault("metadata", {})
@@ -159,26 +150,24 @@ class ObjectStrategy(KindStrategy):
                 _keep(new["metadata"], old["metadata"], field)
 
     def validate_create(self, new: Json, context: Context) -> Errors:
-        return self.metadata_errors(new) + self.validate(new, context)
+        return distinct(self.metadata_errors(new) + self.validate(new, context))
 
     def validate_update(self, new: Json, old: Json, context: Context) -> Errors:
-        errors = metadata_change_errors(new, old) + self.metadata_errors(new)
-        return errors + (
-            self.validate_subresource(new, old, context)
-            if context.subresource
-            else self.validate_change(new, old, context)
-        )
+        errors = self.metadata_errors(new)
+        check = self.validate_subresource if context.subresource else self.validate_change
+        return distinct(errors + check(new, old, context))
 
     def validate_subresource(self, new: Json, old: Json, context: Context) -> Errors:
         """The wrong fields of a changed status."""
         return []
 
     def metadata_errors(self, new: Json) -> Errors:
-        """The wrong fields of the metadata."""
+        """The wrong fields of the metadata, besides name and namespace, which the registry checks."""
         meta = struct_of(ObjectMeta, new["metadata"], self.kind)
-        return validate_metadata(
-            meta, "metadata", is_namespaced=self.kind.is_namespaced, name_errors=type(self).name_errors
+        errors = validate_metadata(
+            meta, "metadata", is_namespaced=self.kind.is_namespaced, name_errors=self.name_errors
         )
+        return [error for error in errors if error.path not in ("metadata.name", "metadata.namespace")]
 
 
 def _keep(new: Json, old: Json, field: str) -> None:
@@ -186,19 +175,3 @@ def _keep(new: Json, old: Json, field: str) -> None:
         new[field] = old[field]
     else:
         new.pop(field, None)
-
-
-def metadata_change_errors(new: Json, old: Json) -> Errors:
-    """Changes of the metadata that no client may make."""
-    errors: Errors = []
-    after, before = new["metadata"], old["metadata"]
-    if before.get("deletionTimestamp"):
-        added = sorted(set(after.get("finalizers") or ()) - set(before.get("finalizers") or ()))
-        if added:
-            detail = "no new finalizers can be added if the object is being deleted, found new finalizers "
-            shown = ", ".join(f'"{name}"' for name in added)
-            errors.append(forbidden("metadata.finalizers", f"{detail}[]string{{{shown}}}"))
-    for field in ("name", "namespace", "uid", "creationTimestamp"):
-        if field in after and after[field] != before.get(field):
-            errors.append(invalid(f"metadata.{field}", after[field], IMMUTABLE))
-    return errors

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pykubelet.base.api.core import LabelSelector
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _LABEL_UNDERSCORE = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = _LABEL + r"(\." + _LABEL + ")*"
 _SUBDOMAIN_UNDERSCORE = _LABEL_UNDERSCORE + r"(\." + _LABEL_UNDERSCORE + ")*"
@@ -24,10 +23,6 @@ _HEADER = "[-A-Za-z0-9]+"
 _LABEL_TEXT = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
     "and must start and end with an alphanumeric character"
-)
-_LABEL_1035_TEXT = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', "
-    "start with an alphabetic character, and end with an alphanumeric character"
 )
 _SUBDOMAIN_TEXT = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
@@ -73,14 +68,6 @@ def dns_label_errors(value: str) -> list[str]:
     if not re.fullmatch(_LABEL, value, re.ASCII):
         dots_only = re.fullmatch(_SUBDOMAIN, value, re.ASCII) is not None
         errors.append("must not contain dots" if dots_only else _regex(_LABEL_TEXT, _LABEL, "my-name", "123-abc"))
-    return errors
-
-
-def dns_1035_label_errors(value: str) -> list[str]:
-    """RFC 1035 label: names of services."""
-    errors = [_too_long(63)] if _length(value) > 63 else []
-    if not re.fullmatch(_LABEL_1035, value, re.ASCII):
-        errors.append(_regex(_LABEL_1035_TEXT, _LABEL_1035, "my-name", "abc-123"))
     return errors
 
 

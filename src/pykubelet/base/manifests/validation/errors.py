@@ -54,7 +54,7 @@ Errors = list[FieldError]
 
 
 def show(value: object) -> str:
-    """Format a value for messages: text in quotes, numbers and booleans bare, lists of text as Go prints them."""
+    """Format a value for messages: as JSON."""
     match value:
         case None:
             return "null"
@@ -64,8 +64,6 @@ def show(value: object) -> str:
             return str(value)
         case str():
             return msgspec.json.encode(value).decode()
-        case tuple() | list() if all(isinstance(item, str) for item in value):
-            return "[]string{" + ", ".join(show(item) for item in value) + "}"
         case _:
             return msgspec.json.encode(value).decode()
 

@@ -78,33 +78,33 @@ def validate_metadata(
 
 
 def _validate_owners(owners: tuple[OwnerReference, ...], path: str) -> Errors:
+    """The owners. As in the reference, the errors of all have the path of the list."""
     errors: Errors = []
     controller = ""
-    for i, owner in enumerate(owners):
-        at = f"{path}[{i}]"
+    for owner in owners:
         if not owner.apiVersion:
-            errors.append(invalid(f"{at}.apiVersion", owner.apiVersion, "version must not be empty"))
+            errors.append(invalid(f"{path}.apiVersion", owner.apiVersion, "version must not be empty"))
         for field in ("kind", "name", "uid"):
             if not getattr(owner, field):
-                errors.append(invalid(f"{at}.{field}", "", f"{field} must not be empty"))
+                errors.append(invalid(f"{path}.{field}", "", "must not be empty"))
+        if owner.apiVersion == "v1" and owner.kind == "Event":
+            errors.append(invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner"))
         if owner.controller:
+            shown = f"{owner.kind}/{owner.name}"
             if controller:
-                errors.append(
-                    invalid(
-                        path,
-                        [controller, owner.name],
-                        "Only one reference can have Controller set to true. "
-                        f'Found "true" in references for {controller} and {owner.name}',
-                    )
+                detail = (
+                    "Only one reference can have Controller set to true. "
+                    f'Found "true" in references for {controller} and {shown}'
                 )
-            controller = owner.name
+                errors.append(invalid(path, owners, detail))
+            controller = shown
     return errors
 
 
 def _validate_finalizers(finalizers: tuple[str, ...], path: str) -> Errors:
     errors: Errors = []
     for i, name in enumerate(finalizers):
-        errors += invalids(f"{path}[{i}]", name, names.qualified_name_errors(name))
+        errors += invalids(path, name, names.qualified_name_errors(name))
         if "/" not in name and name not in STANDARD_FINALIZERS:
             detail = "name is neither a standard finalizer name nor is it fully qualified"
             errors.append(invalid(f"{path}[{i}]", name, detail))

@@ -1,0 +1,271 @@
+"""Pods: what an API server makes of a new pod, and which changes it refuses, with its messages."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from local_api.strategies.stored import ADMIN, NODE, StoredObjects
+
+from pykubelet_local_api.errors import StatusError
+from pykubelet_local_api.objects import Json
+from pykubelet_local_api.strategies.pod_binding import bound, check_eviction, marked_for_eviction
+from pykubelet_local_api.strategies.strategy import Context
+
+FEW = (
+    "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
+    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+
+
+@pytest.fixture
+def stored() -> StoredObjects:
+    """A namespace and a node."""
+    found = StoredObjects()
+    found.namespace("ns")
+    found.put("nodes", "n1", metadata={"labels": {"topology.kubernetes.io/zone": "z1"}}, spec={}, status={})
+    return found
+
+
+def pod(name: str = "p", container: dict[str, Any] | None = None, **spec: Any) -> Json:
+    """A pod of one container."""
+    return {
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "busybox", **(container or {})}], **spec},
+    }
+
+
+def test_a_new_pod_gets_all_defaults(stored: StoredObjects) -> None:
+    found = stored.create("pods", pod(hostNetwork=False), "ns")
+    volume = found["spec"]["volumes"][0]["name"]
+    assert volume.startswith("kube-api-access-")
+    assert found["metadata"]["generation"] == 1
+    assert found["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
+    toleration = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    path = "/var/run/secrets/kubernetes.io/serviceaccount"
+    namespace = {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
+    assert found["spec"] == {
+        "containers": [
+            {
+                "name": "c",
+                "image": "busybox",
+                "imagePullPolicy": "Always",
+                "resources": {},
+                "terminationMessagePath": "/dev/termination-log",
+                "terminationMessagePolicy": "File",
+                "volumeMounts": [{"name": volume, "readOnly": True, "mountPath": path}],
+            }
+        ],
+        "dnsPolicy": "ClusterFirst",
+        "enableServiceLinks": True,
+        "preemptionPolicy": "PreemptLowerPriority",
+        "priority": 0,
+        "restartPolicy": "Always",
+        "schedulerName": "default-scheduler",
+        "securityContext": {},
+        "serviceAccount": "default",
+        "serviceAccountName": "default",
+        "terminationGracePeriodSeconds": 30,
+        "tolerations": [
+            {"key": "node.kubernetes.io/not-ready"} | toleration,
+            {"key": "node.kubernetes.io/unreachable"} | toleration,
+        ],
+        "volumes": [
+            {
+                "name": volume,
+                "projected": {
+                    "defaultMode": 420,
+                    "sources": [
+                        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+                        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                        {"downwardAPI": {"items": [namespace]}},
+                    ],
+                },
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("patch", "message"),
+    [
+        ({"spec": {"containers": [{"name": "c", "image": ""}]}}, "spec.containers[0].image: Required value"),
+        ({"spec": {"hostNetwork": True}}, FEW),
+        ({"spec": {"nodeName": "n1"}}, FEW),
+        ({"spec": {"containers": []}}, "[spec.containers: Required value, "
+         "spec.containers: Forbidden: pod updates may not add or remove containers]"),
+        ({"spec": {"activeDeadlineSeconds": 60}},
+         "spec.activeDeadlineSeconds: Invalid value: 60: must be less than or equal to previous value"),
+        ({"spec": {"tolerations": [{"key": "a", "operator": "Exists"}]}}, ""),
+        ({"spec": {"activeDeadlineSeconds": 5}}, ""),
+    ],
+)  # fmt: skip
+def test_few_fields_of_a_pod_change(stored: StoredObjects, patch: Json, message: str) -> None:
+    stored.create("pods", pod(activeDeadlineSeconds=50), "ns")
+    refused = f'Pod "p" is invalid: {message}' if message else ""
+    if "containers" in patch.get("spec", {}) and patch["spec"]["containers"]:
+        old = stored.objects["pods", "ns", "p"]["spec"]["containers"][0]
+        patch = {"spec": {"containers": [old | patch["spec"]["containers"][0]]}}
+    assert stored.change_refusal("pods", "p", patch, "ns") == refused
+
+
+def test_a_change_of_the_spec_makes_a_new_generation(stored: StoredObjects) -> None:
+    stored.create("pods", pod(), "ns")
+    assert stored.update("pods", "p", {"metadata": {"labels": {"a": "b"}}}, "ns")["metadata"]["generation"] == 1
+    assert stored.update("pods", "p", {"spec": {"activeDeadlineSeconds": 5}}, "ns")["metadata"]["generation"] == 2
+    status = stored.update("pods", "p", {"status": {"phase": "Running"}, "spec": {"x": 1}}, "ns", "status")
+    assert status["metadata"]["generation"] == 2
+    assert status["status"] == {"phase": "Running", "qosClass": "BestEffort"}
+
+
+def test_a_resize_changes_cpu_and_memory_only(stored: StoredObjects) -> None:
+    stored.create("pods", pod(container={"resources": {"requests": {"cpu": "100m"}}}), "ns")
+    own = stored.objects["pods", "ns", "p"]["spec"]["containers"][0]
+
+    def size(**fields: Any) -> Json:
+        return {"spec": {"containers": [own | fields]}, "metadata": {"labels": {"a": "b"}}}
+
+    found = stored.update("pods", "p", size(resources={"requests": {"cpu": "0.2"}}, image="x"), "ns", "resize")
+    assert found["spec"]["containers"][0] == own | {"resources": {"requests": {"cpu": "200m"}}}
+    assert "labels" not in found["metadata"]
+    assert found["metadata"]["generation"] == 2
+    refused = 'Pod "p" is invalid: '
+    storage = size(resources={"requests": {"cpu": "200m", "ephemeral-storage": "1Gi"}})
+    assert stored.change_refusal("pods", "p", storage, "ns", "resize") == (
+        refused + "spec: Forbidden: only cpu and memory resources are mutable"
+    )
+    assert stored.change_refusal("pods", "p", size(resources={}), "ns", "resize") == (
+        refused + '[spec: Invalid value: "Burstable": Pod QOS Class may not change as a result of resizing, '
+        "spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed]"
+    )
+
+
+def test_ephemeral_containers_are_only_added(stored: StoredObjects) -> None:
+    stored.create("pods", pod(), "ns")
+
+    def refused(*containers: Json) -> str:
+        return stored.change_refusal(
+            "pods", "p", {"spec": {"ephemeralContainers": list(containers)}}, "ns", "ephemeralcontainers"
+        )
+
+    assert refused({"name": "e", "image": "x"}) == ""
+    assert refused() == (
+        'Pod "p" is invalid: spec.ephemeralContainers: Forbidden: existing ephemeral containers "e" may not be removed'
+    )
+    assert refused({"name": "e", "image": "y"}).endswith('existing ephemeral containers "e" may not be changed')
+    assert stored.objects["pods", "ns", "p"]["metadata"]["generation"] == 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"serviceAccountName": "no"}, 'error looking up service account ns/no: serviceaccount "no" not found'),
+        ({"priorityClassName": "no"}, "no PriorityClass with name no was found"),
+        ({"priority": 5}, "the integer value of priority (5) must not be provided in pod spec; "
+         "priority admission controller computed 0 from the given PriorityClass name"),
+        ({"runtimeClassName": "no"}, 'pod rejected: RuntimeClass "no" not found'),
+        ({"runtimeClassName": "rc", "overhead": {"cpu": "5"}},
+         "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"),
+        ({"runtimeClassName": "rc", "nodeSelector": {"a": "c"}},
+         "conflict: runtimeClass.scheduling.nodeSelector[a] = b; pod.spec.nodeSelector[a] = c"),
+    ],
+)  # fmt: skip
+def test_admission_refuses(stored: StoredObjects, spec: Json, message: str) -> None:
+    scheduling = {"nodeSelector": {"a": "b"}}
+    stored.put(
+        "runtimeclasses.node.k8s.io", "rc", handler="x", overhead={"podFixed": {"cpu": "100m"}}, scheduling=scheduling
+    )
+    assert stored.refusal("pods", pod(**spec), "ns") == f'pods "p" is forbidden: {message}'
+
+
+def test_a_runtime_class_adds_overhead_and_where_to_run(stored: StoredObjects) -> None:
+    scheduling = {"nodeSelector": {"a": "b"}, "tolerations": [{"key": "x"}]}
+    stored.put(
+        "runtimeclasses.node.k8s.io", "rc", handler="x", overhead={"podFixed": {"cpu": "100m"}}, scheduling=scheduling
+    )
+    spec = stored.create("pods", pod(runtimeClassName="rc"), "ns")["spec"]
+    assert (spec["overhead"], spec["nodeSelector"]) == ({"cpu": "100m"}, {"a": "b"})
+    assert {"key": "x"} in spec["tolerations"]
+
+
+def test_a_pod_of_a_missing_or_ending_namespace(stored: StoredObjects) -> None:
+    assert stored.refusal("pods", pod(), "no") == 'namespaces "no" not found'
+    stored.put("namespaces", "end", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    assert stored.refusal("pods", pod(), "end") == (
+        'pods "p" is forbidden: unable to create new content in namespace end because it is being terminated'
+    )
+
+
+def test_a_gated_pod_waits(stored: StoredObjects) -> None:
+    found = stored.create("pods", pod(schedulingGates=[{"name": "a/b"}]), "ns")
+    assert found["status"]["conditions"][0]["reason"] == "SchedulingGated"
+    refused = stored.change_refusal("pods", "p", {"spec": {"schedulingGates": [{"name": "c/d"}]}}, "ns")
+    assert refused == (
+        'Pod "p" is invalid: spec.schedulingGates[0].name: Forbidden: '
+        "only deletion is allowed, but found new scheduling gate 'c/d'"
+    )
+    assert stored.change_refusal("pods", "p", {"spec": {"nodeSelector": {"x": "y"}, "schedulingGates": []}}, "ns") == ""
+    assert FEW in stored.change_refusal("pods", "p", {"spec": {"nodeSelector": {"x": "z"}}}, "ns")
+
+
+def test_a_status_keeps_ended_containers_ended(stored: StoredObjects) -> None:
+    stored.create("pods", pod(restartPolicy="Never"), "ns")
+
+    def status(state: Json) -> str:
+        patch = {"status": {"containerStatuses": [{"name": "c", "state": state}]}}
+        return stored.change_refusal("pods", "p", patch, "ns", "status")
+
+    assert status({"terminated": {"exitCode": 1}}) == ""
+    assert status({"running": {}}) == (
+        'Pod "p" is invalid: status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state'
+    )
+
+
+def test_a_node_creates_mirror_pods_only(stored: StoredObjects) -> None:
+    mirror = pod(nodeName="n1")
+    assert "can only create mirror pods" in stored.refusal("pods", mirror, "ns", NODE)
+    mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
+    assert "can only create pods with an owner reference set to itself" in stored.refusal("pods", mirror, "ns", NODE)
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "other", "controller": True}
+    mirror["metadata"]["ownerReferences"] = [owner]
+    assert stored.refusal("pods", mirror, "ns", NODE) == (
+        'pods "p" is forbidden: node n1 UID mismatch: expected other got uid-of-n1'
+    )
+    owner["uid"] = "uid-of-n1"
+    found = stored.create("pods", mirror, "ns", NODE)
+    assert found["metadata"]["labels"] == {"topology.kubernetes.io/zone": "z1"}
+    assert "serviceAccountName" not in found["spec"]
+
+
+def test_a_pod_is_bound_once(stored: StoredObjects) -> None:
+    old = stored.create("pods", pod(), "ns")
+    context = Context(stored, ADMIN)
+    binding = {"metadata": {"name": "p", "annotations": {"x": "y"}}, "target": {"kind": "Node", "name": "n1"}}
+    found = bound(old, binding, "p", context)
+    assert found["spec"]["nodeName"] == "n1"
+    assert found["metadata"]["annotations"] == {"x": "y"}
+    assert found["metadata"]["labels"] == {"topology.kubernetes.io/zone": "z1"}
+    assert found["status"]["conditions"] == [
+        {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": "2027-01-15T08:00:00Z"}
+    ]
+    again = 'Operation cannot be fulfilled on pods/binding "p": pod p is already assigned to node "n1"'
+    with pytest.raises(StatusError, match=re.escape(again)):
+        bound(found, binding, "p", context)
+    with pytest.raises(StatusError, match="name in URL does not match name in Binding object"):
+        bound(old, binding, "other", context)
+
+
+def test_an_eviction_names_its_pod(stored: StoredObjects) -> None:
+    old = stored.create("pods", pod(), "ns")
+    assert check_eviction(old, {"metadata": {"name": "p"}, "deleteOptions": {"gracePeriodSeconds": 1}}, "p") == {
+        "gracePeriodSeconds": 1
+    }
+    with pytest.raises(StatusError, match="name in URL does not match name in Eviction object"):
+        check_eviction(old, {}, "p")
+    with pytest.raises(
+        StatusError, match=re.escape("the UID in the precondition (x) does not match the UID in record (uid-of-p)")
+    ):
+        check_eviction(old, {"metadata": {"name": "p"}, "deleteOptions": {"preconditions": {"uid": "x"}}}, "p")
+    assert marked_for_eviction(old, 0)["status"]["conditions"][0]["reason"] == "EvictionByEvictionAPI"
