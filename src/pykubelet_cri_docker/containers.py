@@ -32,6 +32,8 @@ log = Log("cri-docker")
 PROFILE_BYTES = 1 << 20
 #: How long a status waits for the end of the log; a full disk must not delay it for longer.
 LOG_S = 2.0
+#: How long a status waits for the log of a container that runs, which may write faster than it is copied.
+CATCH_UP_S = 0.2
 
 
 class Containers:
@@ -90,11 +92,11 @@ class Containers:
         try:
             await self._engine.start(found.id)
             started = await self.inspect(found.id)
+            self._follow_log(started)
             await self._limits.apply(started)
         except BaseException:
             await self._end_unlimited(found)
             raise
-        self._follow_log(started)
 
     async def _end_unlimited(self, found: docker.DockerContainer) -> None:
         """Kill a container whose start has failed, or was given up, before it had its limits. It may run all the same."""
@@ -141,9 +143,18 @@ class Containers:
     async def status(self, container_id: str) -> pb.ContainerStatus:
         """The status of a container. Its log is complete when it is shown as exited."""
         found = await self.inspect(container_id)
+        if views.container_state(found.state.status) == pb.CONTAINER_RUNNING:
+            self._follow_log(found)  # its start may not have come that far
         status = views.show_container_status(found, await self._limits.of(found))
         if status.state == pb.CONTAINER_EXITED:
             await self._logs.finish(found.id, LOG_S)
+        return status
+
+    async def status_and_log(self, container_id: str) -> pb.ContainerStatus:
+        """The status, for a client that may read the log next: it has all that Docker has of the container's output by then."""
+        status = await self.status(container_id)
+        if status.state == pb.CONTAINER_RUNNING:
+            await self._logs.catch_up(status.id, CATCH_UP_S)
         return status
 
     async def list(self, wanted: pb.ContainerFilter) -> list[pb.Container]:

@@ -150,7 +150,7 @@ def _containers(parts: ServiceParts) -> dict[str, Method]:
         return pb.ListContainersResponse(containers=await containers.list(request.filter))
 
     async def container_status(request: pb.ContainerStatusRequest) -> Message:
-        answer = pb.ContainerStatusResponse(status=await containers.status(request.container_id))
+        answer = pb.ContainerStatusResponse(status=await containers.status_and_log(request.container_id))
         if request.verbose:
             answer.info.update(views.show_info(await containers.inspect(request.container_id)))
         return answer

@@ -1,4 +1,6 @@
-"""What a real Docker Engine makes of limits, mounts, CDI devices, foreign containers and a killed sandbox; its statistics; its own socket.
+"""What a real Docker Engine makes of limits, mounts, CDI devices, logs, foreign containers and a killed sandbox.
+
+Also its statistics, and its own socket.
 
 One file: each worker that has a test on Docker Engine starts one.
 """
@@ -116,6 +118,32 @@ async def test_the_root_of_the_machine_can_be_mounted(runtime: Runtime, docker_t
     container = await runtime.client.create_container(sandbox, config, pod)
     await runtime.client.start_container(container)
     await runtime.wait_output(container, b"daemon.json")
+
+
+async def test_a_log_has_what_docker_has_of_it_when_the_status_is_answered(
+    runtime: Runtime, docker_testbed: Testbed, tmp_path: Path
+) -> None:
+    """Also of a container that writes all the time, which is copied with pauses."""
+    pod = runtime.pod()
+    sandbox = await runtime.client.run_pod_sandbox(pod)
+    config = runtime.container(
+        "while :; do echo busy; mv /data/word /data/old 2>/dev/null && cat /data/old; usleep 1000; done"
+    )
+    config.mounts.add(host_path=str(tmp_path), container_path="/data")
+    container = await runtime.client.create_container(sandbox, config, pod)
+    await runtime.client.start_container(container)
+    engine = Engine(str(docker.engine_socket(docker_testbed)))
+    source = Path((await engine.inspect(container)).log_path)
+    engine.close()
+    for number in range(30):
+        word = f"word {number}.\n"
+        (tmp_path / "new").write_text(word)
+        (tmp_path / "new").rename(tmp_path / "word")
+        async with asyncio.timeout(60):
+            while word.strip().encode() not in source.read_bytes():  # noqa: ASYNC110 - the file is Docker's
+                await asyncio.sleep(0.0005)
+        log = Path((await runtime.client.container_status(container)).status.log_path)
+        assert word.encode() in log.read_bytes()
 
 
 async def test_a_sandbox_that_was_killed_leaves_no_rules(runtime: Runtime, docker_testbed: Testbed) -> None:

@@ -8,7 +8,8 @@ round takes ROUND_S at most, and a pause follows it. So a container that writes 
 others' slices, and all that is in memory of the logs is one slice. Files that hang are those of Docker's or the pods' directory, where
 all containers have theirs: threads for each would hang too.
 
-A container is watched only while it is copied to the end, for its next event only (`changes.py`).
+A container is watched only while it is copied to the end, for its next event only (`changes.py`). What it writes after a while of
+silence is copied at once; who reads the log of one that writes all the time has it copied first (`catch_up`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
+from pykubelet.base.kit.bucket import TokenBucket
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
@@ -37,9 +39,12 @@ ROUND_S = 0.02
 #: Between two rounds, in which others have the processor. What is written meanwhile is late, and costs one round.
 PAUSE_S = 0.005
 #: After a round that has copied all, the pause is longer: so many times the round, within these bounds. So containers that write a
-#: line now and then take a fifth of the processor at most, and a line that comes alone is not delayed.
+#: line now and then take a fifth of the processor at most.
 REST_FACTOR = 4
 REST_S = (0.01, 0.05)
+#: Rounds for each second, and at once, that need no pause if they have copied all: a line that comes alone is not delayed, nor the one
+#: after it, such as the first of a container that has just started.
+FREE_ROUNDS = (20.0, 10)
 #: Until a log is tried again that cannot be written or read.
 RETRY_S = 2.0
 #: For a disk that does not answer.
@@ -93,6 +98,9 @@ class LogWriters:
         self._dirty: set[str] = set()
         self._later: set[str] = set()
         self._wake = asyncio.Event()
+        self._copying: set[str] = set()
+        self._free = TokenBucket(*FREE_ROUNDS)
+        self._hurry, self._copied = asyncio.Event(), asyncio.Event()
         self._is_hung = False
 
     def start(self, tasks: Supervisor) -> None:
@@ -125,6 +133,24 @@ class LogWriters:
         copier = Copier(container_id, docker_log_path, cri_log_path, self._positions)
         self._followed[container_id] = _Followed(copier, docker_log_path)
         self._mark(container_id)
+
+    async def catch_up(self, container_id: str, deadline_s: float) -> None:
+        """Wait until the log has all that Docker has of it now, in a round that begins at once. Gives up at the deadline.
+
+        Does nothing, and does not wait, if all is copied or the container is not followed.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(deadline_s):
+                while self._is_behind(container_id):
+                    self._hurry.set()
+                    await self._copied.wait()
+
+    def _is_behind(self, container_id: str) -> bool:
+        """Whether the container may have written what is not copied."""
+        if container_id not in self._followed:
+            return False
+        self._mark(*self._changes.take())
+        return container_id in self._dirty or container_id in self._copying
 
     async def reopen(self, container_id: str) -> None:
         """Write to the file that is at the container's path from now on, and create it: the kubelet has renamed the log.
@@ -173,15 +199,29 @@ class LogWriters:
     async def _copy(self) -> None:
         while True:
             await self._changes.wait(self._wake)
-            ids, self._dirty = self._dirty | self._changes.take(), set()
-            done = await self._round(ids, DEADLINE_S)
+            self._hurry.clear()
+            self._copying, self._dirty = self._dirty | self._changes.take(), set()
+            done = await self._round(self._copying, DEADLINE_S)
+            self._copying = set()
+            self._copied.set()
+            self._copied.clear()
+            await self._pause(done)
+
+    async def _pause(self, done: _Round) -> None:
+        """The time for others after a round; shorter, if someone waits for the next one."""
+        if not done.is_done:
+            await asyncio.sleep(PAUSE_S)
+        elif not self._free.take(asyncio.get_running_loop().time()):
             least, most = REST_S
-            await asyncio.sleep(min(max(REST_FACTOR * done.took_s, least), most) if done.is_done else PAUSE_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(max(REST_FACTOR * done.took_s, least), most)):
+                    await self._hurry.wait()
 
     def _mark(self, *ids: str) -> None:
         """Have these containers copied in the next round."""
-        self._dirty.update(ids)
-        self._wake.set()
+        if ids:
+            self._dirty.update(ids)
+            self._wake.set()
 
     def _retry(self, container_id: str) -> None:
         self._later.discard(container_id)

@@ -16,7 +16,7 @@ from support.virtual_time import VirtualLoop
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet_cri_docker.logs.log_writers import DEADLINE_S, RETRY_S, LogWriters
+from pykubelet_cri_docker.logs.log_writers import DEADLINE_S, FREE_ROUNDS, REST_S, RETRY_S, LogWriters
 
 pytestmark = pytest.mark.virtual_time
 
@@ -56,12 +56,12 @@ async def settled() -> None:
     await asyncio.sleep(0.2)
 
 
-async def until_copied(container: Container) -> None:
+async def until_copied(container: Container, pause_s: float = 0.006) -> None:
     """Wait for a container, for a minute at most."""
     for _ in range(10_000):
         if container.is_copied:
             return
-        await asyncio.sleep(0.006)
+        await asyncio.sleep(pause_s)
     raise AssertionError("it is not copied")
 
 
@@ -100,6 +100,57 @@ async def test_a_container_that_writes_much_does_not_delay_the_others(tmp_path: 
         await until_copied(quiet)
         assert not busy.is_copied
         await until_copied(busy)
+
+
+async def test_all_is_copied_that_was_written_before_it_was_asked_for(tmp_path: Path) -> None:
+    """Also while containers that write all the time are copied with pauses."""
+    busy, container = Container(tmp_path, "busy"), Container(tmp_path, "a")
+    loop = asyncio.get_running_loop()
+    async with running(tmp_path, busy, container) as logs:
+        await logs.catch_up("a", 60)
+        for number in range(3 * FREE_ROUNDS[1]):
+            busy.docker.write(f"text {number}\n")
+            await asyncio.sleep(0.001)
+            container.docker.write(f"text {number}\n")
+            began = loop.time()
+            await logs.catch_up("a", 60)
+            assert container.is_copied
+            assert loop.time() - began < REST_S[0] / 2
+        await logs.catch_up("a", 60)
+        await logs.catch_up("unknown", 60)
+
+
+async def test_the_lines_after_some_silence_are_copied_without_a_pause(tmp_path: Path) -> None:
+    container = Container(tmp_path, "a")
+    loop = asyncio.get_running_loop()
+    async with running(tmp_path, container):
+        for number in range(20):
+            for word in ("first", "second"):
+                container.docker.write(f"{word} {number}\n")
+                began = loop.time()
+                await until_copied(container, 0.0005)
+                assert loop.time() - began < REST_S[0]
+            await asyncio.sleep(3 / FREE_ROUNDS[0])
+
+
+async def test_a_disk_that_hangs_holds_up_who_asks_until_the_deadline(tmp_path: Path) -> None:
+    container = Container(tmp_path, "a")
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    flight, answers = SingleFlight("logs"), threading.Event()
+    async with running(tmp_path, container, flight=flight) as logs:
+        await settled()
+        loop.hung.add("container logs")
+        hanging = asyncio.ensure_future(flight.run("container logs", answers.wait, 1.0))
+        await asyncio.sleep(2)
+        container.docker.write("text\n")
+        began = loop.time()
+        await logs.catch_up("a", 0.2)
+        assert loop.time() - began == pytest.approx(0.2, abs=0.01)
+        answers.set()
+        await hanging
+        loop.hung.clear()
+        await until_copied(container)
 
 
 async def test_a_restart_goes_on_where_the_last_run_stopped(tmp_path: Path) -> None:
