@@ -48,7 +48,7 @@ GROUPS = (
     Group("HTTP client", 680, ("net/http/dial.py", "net/http/exchange.py", "net/http/hops.py", "edges/kubeapi/connection.py"), "aiohttp"),
     Group("SOCKS", 120, ("net/http/socks.py",), "python-socks"),
     Group(
-        "streams", 645,
+        "streams", 656,
         ("net/http/proxy.py", "net/http/upgrade.py", "serve/streaming/bridge.py", "serve/streaming/command.py", "serve/streaming/relay.py",
          "serve/streaming/tunnel.py"),
         "none",

@@ -1,1 +1,1 @@
-"""Subresources that the agent answers: logs, exec, attach, port-forward and proxies."""
+"""Subresources that the agent or a pod answers: log, exec, attach, portforward and proxy."""

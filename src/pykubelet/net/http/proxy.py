@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import cast
 from urllib.parse import urlsplit
@@ -87,7 +88,7 @@ async def proxy_upgrade(request: Request, url: str, idle_s: float) -> Answer:
 
     async def talk(client: ServedConnection) -> None:
         client.writer.write(head)
-        await _pump_both(client, backend, idle_s)
+        await pump_both(client, backend, idle_s)
 
     return Takeover(talk)
 
@@ -104,15 +105,25 @@ async def open_backend(method: str, url: str, headers: Mapping[str, str]) -> tup
 
 
 async def _ask(method: str, url: str, headers: Mapping[str, str]) -> tuple[Backend, bytes] | Response:
-    """Connect, send the request, and read the head of the answer; if the server does not upgrade, the whole answer."""
+    """Ask the runtime's server. Raises _ProxyError if its address cannot be used, else as `ask_upgrade`."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname is None:
         raise _ProxyError(f"the runtime names an unusable streaming address: {url}")
     target = parts.path + (f"?{parts.query}" if parts.query else "")
+    return await ask_upgrade(parts.hostname, parts.port or 80, _head(method, target, parts.netloc, headers))
+
+
+async def ask_upgrade(
+    host: str, port: int, head: bytes, tls: ssl.SSLContext | None = None
+) -> tuple[Backend, bytes] | Response:
+    """Connect, send the head of a request, and read that of the answer; if the server does not upgrade, the whole answer.
+
+    Raises OSError, TimeoutError and BadResponse.
+    """
     async with asyncio.timeout(CONNECT_DEADLINE_S):
-        reader, writer = await _connect(parts.hostname, parts.port or 80)
+        reader, writer = await _connect(host, port, tls)
     try:
-        writer.write(_head(method, target, parts.netloc, headers))
+        writer.write(head)
         async with asyncio.timeout(HEAD_DEADLINE_S):
             response, head, early = await read_head(reader)
     except BaseException:
@@ -133,11 +144,13 @@ class _Reader(asyncio.StreamReader):
         self.feed_eof()
 
 
-async def _connect(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect(
+    host: str, port: int, tls: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     loop = asyncio.get_running_loop()
     reader = _Reader(limit=READ_AHEAD, loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-    transport, _ = await loop.create_connection(lambda: protocol, host, port)
+    transport, _ = await loop.create_connection(lambda: protocol, host, port, ssl=tls)
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
@@ -156,7 +169,7 @@ async def _plain_answer(
     return Response(response.status, body)
 
 
-async def _pump_both(client: ServedConnection, backend: Backend, idle_s: float) -> None:
+async def pump_both(client: ServedConnection, backend: Backend, idle_s: float) -> None:
     """Copy data until the client has everything from the runtime, has disconnected, or no data was sent for `idle_s`."""
     loop = asyncio.get_running_loop()
     try:
@@ -168,7 +181,7 @@ async def _pump_both(client: ServedConnection, backend: Backend, idle_s: float) 
 
             async def listen() -> None:
                 await _pump(client.reader.read, backend.writer, moved)
-                if _is_tls(client):  # TLS has no half-closed connections, so the client has disconnected
+                if _is_tls(client) or not backend.writer.can_write_eof():  # TLS has no half-closed connections
                     backend.writer.transport.abort()
                     return
                 with contextlib.suppress(OSError):
