@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pykubelet.base.kit.fnv import fnv1a_32
-from pykubelet_local_api.objects import Json, namespace_of, timestamp
-from pykubelet_local_api.view import ObjectChange, Verb
+from pykubelet.base.kit.fnv import fnv1a_128
+from pykubelet_local_api.objects import Json, timestamp
+from pykubelet_local_api.view import ObjectChange, Verb, View
 
 #: The most characters of an Event's message that the API server stores.
 MAX_MESSAGE = 1024
+#: The most characters of an object's name that the name of its Events begins with.
+MAX_NAME = 230
 
 
 def created(resource: str, new: Json) -> ObjectChange:
@@ -117,29 +119,33 @@ def reference_to(found: Json, kind: str, api_version: str = "v1") -> Json:
     return {key: value for key, value in fields.items() if value}
 
 
-def event_about(about: Json, severity: str, reason: str, message: str, component: str, now: float) -> ObjectChange:
-    """Record an Event. `about`: an ObjectReference. `severity`: Normal or Warning. `component`: who reports it.
+def event_about(
+    view: View, about: Json, severity: str, reason: str, message: str, component: str
+) -> list[ObjectChange]:
+    """Record an Event, unless an equal one is recorded and has not expired yet.
 
-    Equal Events of one moment have one name, so that a decision that is made twice records one.
+    `about`: an ObjectReference. `severity`: Normal or Warning. `component`: the part of a control plane that reports it.
     """
     text = message[:MAX_MESSAGE]
-    mark = fnv1a_32(f"{reason} {text}".encode())
-    name = f"{about['name']}.{int(now * 1e6):x}{mark:08x}"
-    moment = timestamp(now)
-    return created(
-        "events",
-        {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"namespace": namespace_of({"metadata": about}) or "default", "name": name},
-            "involvedObject": about,
-            "type": severity,
-            "reason": reason,
-            "message": text,
-            "source": {"component": component},
-            "reportingComponent": component,
-            "count": 1,
-            "firstTimestamp": moment,
-            "lastTimestamp": moment,
-        },
+    mark = (
+        fnv1a_128("\0".join((about.get("kind", ""), about.get("uid", ""), reason, text)).encode()) & 0xFFFFFFFFFFFFFFFF
     )
+    name, namespace = f"{about['name'][:MAX_NAME]}.{mark:016x}", about.get("namespace") or "default"
+    if view.get("events", namespace, name) is not None:
+        return []
+    moment = timestamp(view.now)
+    event: Json = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": namespace, "name": name},
+        "involvedObject": about,
+        "type": severity,
+        "reason": reason,
+        "message": text,
+        "source": {"component": component},
+        "reportingComponent": component,
+        "count": 1,
+        "firstTimestamp": moment,
+        "lastTimestamp": moment,
+    }
+    return [created("events", event)]

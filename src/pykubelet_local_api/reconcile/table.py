@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pykubelet.base.kit.values import Value
 from pykubelet_local_api.reconcile.accounts import accounts
+from pykubelet_local_api.reconcile.binding import BINDING
+from pykubelet_local_api.reconcile.claims import VOLUME_CLAIMS
 from pykubelet_local_api.reconcile.garbage import GARBAGE
 from pykubelet_local_api.reconcile.namespaces import NAMESPACES
+from pykubelet_local_api.reconcile.protection import PROTECTION
 from pykubelet_local_api.reconcile.reconciler import Reconciler
 
 
@@ -17,4 +20,4 @@ class Setup(Value):
 
 def reconcilers(setup: Setup) -> tuple[Reconciler, ...]:
     """All reconcilers."""
-    return (NAMESPACES, accounts(setup.ca), GARBAGE)
+    return (BINDING, VOLUME_CLAIMS, PROTECTION, NAMESPACES, accounts(setup.ca), GARBAGE)

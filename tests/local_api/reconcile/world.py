@@ -69,12 +69,13 @@ class World:
         """Make the changes of the reconcilers until there are none. Returns them."""
         made: builtins.list[ObjectChange] = []
         for _ in range(MAX_STEPS):
-            wanted = [change for reconciler in reconcilers for change in reconciler.reconcile(self)]
-            if not wanted:
+            before = len(made)
+            for reconciler in reconcilers:
+                for change in reconciler.reconcile(self):
+                    self.make(change)
+                    made.append(change)
+            if len(made) == before:
                 return made
-            for change in wanted:
-                self.make(change)
-            made += wanted
         raise AssertionError(f"no end: {made[-3:]}")
 
     async def apply(self, change: ObjectChange) -> None:

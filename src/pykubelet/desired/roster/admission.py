@@ -28,7 +28,6 @@ from pykubelet.base.api.core import (
 )
 from pykubelet.base.api.quantity import HUGE_PAGES, QuantityError, in_units, is_pod_level, parse
 from pykubelet.base.api.texts import unusable_text
-from pykubelet.base.kit.text import parse_integer
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.containers import every_container
 from pykubelet.base.model.evictions import NodePressure, PressureCondition
@@ -49,6 +48,7 @@ from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import Rejection, is_critical, is_static
 from pykubelet.base.model.sizing import QOSClass, pod_requests, qos_class
 from pykubelet.base.model.sysctls import forbidden_sysctl
+from pykubelet.base.model.tolerations import tolerates
 from pykubelet.desired.roster.load import ALL_ADDRESSES, Demand, HostPort, Load
 from pykubelet.desired.roster.model import AdmissionRules
 
@@ -158,7 +158,7 @@ def refuse_under_pressure(pod: Pod, pressure: NodePressure) -> Rejection | None:
         return None
     if held == (PressureCondition.MEMORY,):
         requests_some = qos_class(pod) is not QOSClass.BEST_EFFORT
-        if requests_some or any(_tolerates(toleration, _MEMORY_PRESSURE) for toleration in pod.spec.tolerations):
+        if requests_some or any(tolerates(toleration, _MEMORY_PRESSURE) for toleration in pod.spec.tolerations):
             return None
     return Rejection(EVICTED, f"The node had condition: [{' '.join(held)}]. ")
 
@@ -311,25 +311,9 @@ def _tolerates_all(pod: Pod, node: NodeView, comparisons: bool) -> bool:
         if toleration.effect in ("", NO_EXECUTE) and (toleration.key or toleration.operator == "Exists"):
             by_key.setdefault(toleration.key, []).append(toleration)
     return all(
-        any(_tolerates(found, taint, comparisons) for key in ("", taint.key) for found in by_key.get(key, ()))
+        any(tolerates(found, taint, comparisons) for key in ("", taint.key) for found in by_key.get(key, ()))
         for taint in taints
     )
-
-
-def _tolerates(toleration: Toleration, taint: Taint, comparisons: bool = False) -> bool:
-    """Whether the toleration matches the taint. `comparisons`: the operators Lt and Gt count (KEP-5471)."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    if toleration.operator in ("Lt", "Gt"):
-        limit, value = parse_integer(toleration.value), parse_integer(taint.value)
-        if not comparisons or limit is None or value is None:
-            return False
-        return value < limit if toleration.operator == "Lt" else value > limit
-    return bool(toleration.key) and toleration.operator in ("", "Equal") and toleration.value == taint.value
 
 
 def _predicate(name: str, description: str) -> Rejection:
