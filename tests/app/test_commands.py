@@ -39,3 +39,14 @@ def test_the_agent_and_its_own_commands_look_for_no_programs_beside_it(argv: lis
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_program_beside_the_agent_runs_without_what_finds_commands() -> None:
+    """`importlib.metadata` needs 2 MiB, which a program that runs for long would keep."""
+    code = (
+        "import sys; from pykubelet.app.commands import find_command; assert find_command('cri-docker');"
+        "found = [name for name in sys.modules if name.startswith(('importlib.metadata', 'email', 'zipfile'))];"
+        "sys.exit(str(found) if found else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr

@@ -7,12 +7,12 @@ group `GROUP` of `pyproject.toml`: each names a `Command` in a package that the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import sys
+from importlib import import_module
 
+from pykubelet import __version__
 from pykubelet.base.kit.commands import Command
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
 
 DISTRIBUTION = "pykubelet"
 GROUP = "pykubelet.commands"
@@ -52,20 +52,34 @@ def find_command(name: str) -> Command | None:
     """The command of this name; None if there is none. Asks the distribution only for what may be a program beside the agent."""
     command = COMMANDS.get(name)
     if command is None and not name.startswith("-"):
-        command = next((point.load() for point in _companions() if point.name == name), None)
+        target = _companions().get(name)
+        command = _load(target) if target is not None else None
     return command
 
 
 def all_commands() -> dict[str, Command]:
     """The commands by name: those of the agent, then those of the programs beside it."""
-    return COMMANDS | {point.name: point.load() for point in sorted(_companions())}
+    return COMMANDS | {name: _load(target) for name, target in sorted(_companions().items())}
 
 
-def _companions() -> EntryPoints:
-    """The entry points of this distribution alone, so that the commands are those of this version. None in a bare source tree."""
-    from importlib.metadata import EntryPoints, PackageNotFoundError, distribution
+def _companions() -> dict[str, str]:
+    """The entry points of this distribution alone, by name, so that the commands are those of this version. None in a bare source tree.
 
-    try:
-        return distribution(DISTRIBUTION).entry_points.select(group=GROUP)
-    except PackageNotFoundError:
-        return EntryPoints()
+    `importlib.metadata` reads them as well, and stays in memory with the modules that it needs: 2 MiB of a program that runs for long.
+    """
+    for folder in sys.path:
+        try:
+            with open(os.path.join(folder, f"{DISTRIBUTION}-{__version__}.dist-info", "entry_points.txt")) as file:
+                group = file.read().partition(f"[{GROUP}]\n")[2].partition("\n[")[0]
+        except OSError:
+            continue
+        pairs = (line.partition("=") for line in group.splitlines())
+        return {name.strip(): target.strip() for name, _, target in pairs if target}
+    return {}
+
+
+def _load(target: str) -> Command:
+    """The command that an entry point names as `module:attribute`."""
+    module, _, name = target.partition(":")
+    command: Command = getattr(import_module(module), name)
+    return command

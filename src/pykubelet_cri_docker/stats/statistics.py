@@ -28,8 +28,8 @@ RUNNING = pb.ContainerStateValue(state=pb.CONTAINER_RUNNING)
 READY = pb.PodSandboxStateValue(state=pb.SANDBOX_READY)
 #: Calls of Docker at once for containers that are new.
 ASKED_AT_ONCE = 4
-#: A container that was not measured for so long is forgotten: it has ended, or nothing compares its figures any more.
-REMEMBERED_S = 600.0
+#: A container that was not measured for so long is forgotten: it has ended, or nothing compares its figures any more. Some 0.9 KiB each.
+REMEMBERED_S = 150.0
 
 
 class Statistics:

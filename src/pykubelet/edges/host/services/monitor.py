@@ -12,10 +12,10 @@ import asyncio
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING, TypeGuard
 
 from msgspec import Struct
 
-from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.lag import watch_lag
 from pykubelet.base.kit.log import Log, flush_log
@@ -40,6 +40,9 @@ from pykubelet.edges.host.services.decide_blocked import (
 from pykubelet.edges.host.services.ending import Ending
 from pykubelet.edges.host.services.run_record import Blame, RunRecord
 from pykubelet.edges.host.services.signals import end_process
+
+if TYPE_CHECKING:
+    from pykubelet.base.api.core import Pod
 
 log = Log("monitor")
 PERIOD_S = 1.0
@@ -145,9 +148,15 @@ def _uid_of(value: object) -> str:
     """The UID of a pod, or of a value that belongs to one pod; empty for other values."""
     if isinstance(value, PodRef):
         return value.uid
-    if isinstance(value, Pod):
-        return value.metadata.uid
     if not isinstance(value, Struct):
         return ""
+    if _is_pod(value):
+        return value.metadata.uid
     inner = getattr(value, "ref", None) or getattr(value, "pod", None)
-    return _uid_of(inner) if isinstance(inner, (PodRef, Pod)) else ""
+    return _uid_of(inner) if isinstance(inner, PodRef) or _is_pod(inner) else ""
+
+
+def _is_pod(value: object) -> TypeGuard[Pod]:
+    """Whether this is a pod. A program that has none shall not load the API's types for it, which are 0.6 MiB."""
+    core = sys.modules.get("pykubelet.base.api.core")
+    return core is not None and isinstance(value, core.Pod)
