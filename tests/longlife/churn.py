@@ -50,7 +50,7 @@ ONE_OF = 50
 #: Beside the containers in `BOUNDED`: images of the Node's status, with two names each, and messages of containers.
 FULL_SOON = {"ContainerImage.names": 100, "NodeStatus.images": 50, "TerminationMessages.known": 64}
 #: Types of which more are there for a while: they are entries of what is in `BOUNDED`, or of the newest steps of placement.
-BOUNDED_TYPES = ("kube_events.", "diagnostics.", "bucket.", "correlate.", "placement.", "records.")
+BOUNDED_TYPES = ("kube_events.", "diagnostics.", "bucket.", "correlate.", "placement.", "records.", "versions.")
 MOST = {**BOUNDED, **FULL_SOON}
 AGENT = "pykubelet."
 DOUBLES = ("pykubelet.testing.", "pykubelet.net.grpc.server_connection.")

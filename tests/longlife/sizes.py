@@ -15,6 +15,7 @@ from support.reachable import container_sizes, open_descriptors, resident_bytes
 
 from pykubelet.act.pods.worker import HISTORY_LINES
 from pykubelet.base.kit import native_histograms
+from pykubelet.base.kit.versions import VERSIONS
 from pykubelet.base.model.diagnostics import StepLog
 from pykubelet.provide.placement.recording import KEPT_STEPS
 from pykubelet.report.events import correlate, loop, send
@@ -32,6 +33,8 @@ BOUNDED = {
     "PodLifecycle.timeline": 3 * HISTORY_LINES,
     "NativeCounts.positive": 100
     * native_histograms.MAX_BUCKETS,  # so many series; a new bucket comes with an unusual value
+    "_History.edits": 12 * VERSIONS,  # of each cell with all pods
+    "_Edit.keys": 48 * VERSIONS,
     "Counter._values": 400,  # series of all counters together: status codes and error kinds come one by one
 }
 #: So many more entries than before are no leak.

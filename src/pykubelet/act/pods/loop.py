@@ -40,6 +40,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, changed_keys, replace
+from pykubelet.base.kit.versions import edited
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.diagnostics import Diagnostics, PodDiagnostics
 from pykubelet.base.model.evictions import Evictions, NodeShutdown
@@ -164,7 +165,7 @@ class PodsLoop:
         while True:
             events = await self._mailbox.get_all()
             before = self._lifecycles.get().pods
-            shown, has_ended = dict(before), False
+            shown, has_ended = edited(before), False
             for event in events:
                 uid = event.uid if isinstance(event, WorkerCrashed) else event.ref.uid
                 record = self._records.get(uid)
@@ -172,12 +173,12 @@ class PodsLoop:
                     continue
                 if isinstance(event, WorkerCrashed):
                     self._pause_crashed(record, record.worker, event)
-                    shown.pop(uid, None)
+                    shown.discard(uid)
                 elif is_worker_done(event, record.worker.state.removed, uid in self._inputs.roster.get().pods):
                     if event.kill_reason is KillReason.RENEWED:
                         RESTARTED.inc("true" if is_static(event.pod) else "")
                     self._end_worker(record, record.worker)
-                    shown.pop(uid, None)
+                    shown.discard(uid)
                     has_ended = True
                 elif shown.get(uid) != event:
                     shown[uid] = event
@@ -207,8 +208,13 @@ class PodsLoop:
         for action in decision.actions:
             self._execute(action)
         if decision.shown:
-            merged = {**shown, **decision.shown}
-            self._lifecycles.publish(Lifecycles({uid: life for uid, life in merged.items() if life is not None}))
+            merged = edited(shown)
+            for uid, life in decision.shown.items():
+                if life is not None:
+                    merged[uid] = life
+                else:
+                    merged.discard(uid)
+            self._lifecycles.publish(Lifecycles(merged))
 
     def _execute(self, action: Action) -> None:
         match action:

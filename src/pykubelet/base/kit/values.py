@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar, dataclass_transform
 import msgspec
 from msgspec import Struct, field
 
+from pykubelet.base.kit.versions import VersionedMap
+
 if TYPE_CHECKING:
     from dataclasses import replace  # type checkers check the names and types of the changed fields only for this one
 else:
@@ -89,13 +91,30 @@ def sharing_parts(before: S, now: S, depth: int = 2) -> S:
 def changed_keys(before: Mapping[K, V], now: Mapping[K, V]) -> list[K]:
     """The keys of replaced objects, and those that only one of the two has. No value may be None.
 
-    It runs in `itertools`, because each reader of a cell scans all pods for each snapshot.
+    It runs in `itertools`, because each reader of a cell scans all pods for each snapshot, unless the snapshots know in what they differ
+    (`versions.py`).
     """
     if before is now:
         return []
+    if isinstance(now, VersionedMap) and (keys := now.changed_since(before)) is not None:
+        return _changed_of(keys, before, now)
     news = list(compress(now, map(is_not, map(before.get, now), now.values())))
     stayed = len(now) - len(news) + sum(map(before.__contains__, news))
     return news if stayed == len(before) else news + missing_keys(before, now)
+
+
+def _changed_of(keys: Iterable[K], before: Mapping[K, V], now: Mapping[K, V]) -> list[K]:
+    """Those of `keys` that have changed, in the same order as without knowing them."""
+    news, gone = dict[K, None](), dict[K, None]()
+    for key in keys:
+        value, old = now.get(key), before.get(key)
+        if value is not old:
+            (gone if value is None else news)[key] = None
+    return _in_order(news, now) + _in_order(gone, before)
+
+
+def _in_order(keys: Mapping[K, None], of: Mapping[K, V]) -> list[K]:
+    return list(keys) if len(keys) < 2 else list(filter(keys.__contains__, of))
 
 
 def missing_keys(keys: Iterable[K], present: Collection[K]) -> list[K]:

@@ -23,6 +23,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import changed_keys, replace
+from pykubelet.base.kit.versions import edited
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_SEEN, CONFIG_SOURCE, SOURCE_API
 from pykubelet.base.model.node import NodeView
@@ -82,7 +83,7 @@ class ApiSource:
     def _take_changes(self, items: Mapping[str, Pod]) -> bool:
         """Take a new set. Returns whether the agent acts on any of the changes."""
         seen = format_nano_time(int(self._clock.wall() * 1_000_000_000))
-        known, marked = dict(self._known), dict(self._marked)
+        known, marked = edited(self._known), dict(self._marked)
         has_changes = False
         for key in changed_keys(self._items, items):
             before, pod = self._items.get(key), items.get(key)

@@ -32,6 +32,7 @@ from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value, field, sharing_parts
+from pykubelet.base.kit.versions import VersionedMap, edited
 from pykubelet.edges.kubeapi.errors import ApiError
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class Follower(Generic[T]):
         self._backoff = BackoffPolicy(periods.retry, periods.retry_max)
         self._start = start
         self._known: dict[str, _Known[T]] = {}
-        self._values: dict[str, T] = {}
+        self._values: VersionedMap[str, T] = VersionedMap()
         self._version = ""
         self._synced = False
         self._has_bookmarks = False
@@ -174,7 +175,7 @@ class Follower(Generic[T]):
                 break
             query = {**self._selectors, "limit": str(PAGE), "continue": page.metadata.continue_}
         self._known = found
-        self._values = {key: known.value for key, known in found.items()}
+        self._values = VersionedMap((key, known.value) for key, known in found.items())
         self._version = page.metadata.resourceVersion
         self._listed_at = self._clock.monotonic()
         self._synced = True
@@ -215,7 +216,7 @@ class Follower(Generic[T]):
             raise ApiError(0, "Undecodable", f"{self._path}: an object without readable metadata: {error}") from error
 
     def _listed(self, error: ApiError | None) -> Listed[T]:
-        return Listed(dict(self._values), self._synced, error)
+        return Listed(self._values, self._synced, error)
 
     # -- changes
 
@@ -270,6 +271,7 @@ class Follower(Generic[T]):
         """Apply the events of all complete lines. Returns whether they changed the set, and the begun line."""
         *lines, rest = received.split(b"\n")
         del received
+        self._values = edited(self._values)
         changed = [self._event(line) for line in lines if line.strip()]
         return any(changed), rest
 
@@ -289,7 +291,7 @@ class Follower(Generic[T]):
                 self._values[key] = self._known[key].value
         elif event.type == "DELETED":
             changed = self._known.pop(key, None) is not None
-            self._values.pop(key, None)
+            self._values.discard(key)
         elif event.type == "BOOKMARK":
             self._has_bookmarks = True
         if meta.resourceVersion:

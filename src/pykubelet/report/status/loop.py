@@ -21,6 +21,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, changed_keys, field, replace
+from pykubelet.base.kit.versions import edited
 from pykubelet.base.kit.work import WORK
 from pykubelet.base.kit.yields import Yields
 from pykubelet.base.model.claims import Claims
@@ -276,14 +277,15 @@ class StatusLoop:
     def _collect(self) -> Statuses:
         """The statuses to publish now."""
         published = self._statuses.get()
-        pods, remembered = dict(published.pods), set(published.remembered)
+        pods, remembered = edited(published.pods), set(published.remembered)
         for uid in self._unpublished:
             record = self._records.get(uid)
             status = record.newest if record is not None else None
             if status is not None:
-                pods[uid] = status
+                if pods.get(uid) is not status:
+                    pods[uid] = status
             else:
-                pods.pop(uid, None)
+                pods.discard(uid)
             if record is not None and record.is_remembered:
                 remembered.add(uid)
             else:
