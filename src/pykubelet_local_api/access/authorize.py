@@ -42,8 +42,10 @@ def refusal(wanted: AccessAttributes, reason: str) -> StatusError:
         resource = wanted.whole_resource
         what = f'cannot {wanted.verb} resource "{resource}" in API group "{wanted.group}" {where}'
     message = f'User "{wanted.user.name}" {what}'.translate(_ESCAPES) + (f": {reason}" if reason else "")
+    if wanted.path:
+        return StatusError(403, "Forbidden", f"forbidden: {message}")
     resource = f"{wanted.resource}.{wanted.group}" if wanted.group else wanted.resource
     name = f' "{wanted.name}"' if wanted.name else ""
     details = {"name": wanted.name, "group": wanted.group, "kind": wanted.resource}
     shown = {key: value for key, value in details.items() if value}
-    return StatusError(403, "Forbidden", f"{resource}{name} is forbidden: {message}".lstrip(), shown)
+    return StatusError(403, "Forbidden", f"{resource}{name} is forbidden: {message}", shown)

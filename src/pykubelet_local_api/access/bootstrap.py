@@ -173,7 +173,7 @@ CLUSTER_ROLE_RULES: dict[str, tuple[Rule, ...]] = {
     "system:auth-delegator": _rules(
         ("create", _AUTHENTICATION, "tokenreviews"), ("create", _AUTHORIZATION, "subjectaccessreviews")
     ),
-    "system:kube-dns": _rules(("list watch", _CORE, "endpoints services"), ("list watch", _SLICES, "endpointslices")),
+    "system:kube-dns": _rules(("list watch", _CORE, "endpoints services")),
     "system:persistent-volume-provisioner": (
         *_rules(
             (f"create delete {_READ}", _CORE, "persistentvolumes"),

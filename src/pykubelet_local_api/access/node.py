@@ -22,6 +22,7 @@ _YES, _NO = Permission(True), Permission(False)
 Reference = tuple[str, str]
 #: What each pod refers to, by namespace and name, with the object that this was read from.
 _references: dict[tuple[str, str], tuple[Json, frozenset[Reference]]] = {}
+_OF_THE_CLUSTER = ("persistentvolumes", "resourceslices", "volumeattachments")
 #: References of pods that are gone are forgotten when there are so many more than pods.
 _SLACK = 1000
 #: The field of a volume's source with the name of a Secret.
@@ -188,6 +189,8 @@ def is_related(node: str, resource: str, namespace: str, name: str, view: View) 
     """Whether an object is a pod of the node, or its pods refer to it. `resource`: without the group."""
     if resource == "pods":
         return _node_of_pod(view.get("pods", namespace, name)) == node
+    if namespace and resource in _OF_THE_CLUSTER:
+        return False
     if resource == "volumeattachments":
         return _spec(view.get("volumeattachments.storage.k8s.io", "", name)).get("nodeName") == node
     if resource == "resourceslices":

@@ -56,12 +56,11 @@ def answer_token_request(
     node = node_of(user)
     if node:
         _check_node(node, namespace, name, spec, user, view)
-    for key, own in (("name", name), ("namespace", namespace)):
-        if metadata.get(key) and metadata[key] != own:
-            wrong = fields.invalid(
-                f"metadata.{key}", metadata[key], f"must match the service account {key} if specified"
-            )
-            raise invalid(TOKEN_REQUEST, name, [wrong])
+    if metadata.get("namespace", namespace) != namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    if metadata.get("name", name) != name:
+        why = "must match the service account name if specified"
+        raise invalid(TOKEN_REQUEST, name, [fields.invalid("metadata.name", metadata["name"], why)])
     account = view.get("serviceaccounts", namespace, name)
     if account is None:
         raise not_found(_CORE["serviceaccounts"], name)
@@ -70,7 +69,7 @@ def answer_token_request(
         why = f"the UID in the token request ({metadata['uid']}) does not match the UID of the service account ({uid})"
         raise _conflict(_GROUP, "TokenRequest", name, why)
     audiences = list(spec.get("audiences") or tokens.audiences)
-    spec["audiences"] = audiences
+    spec |= {"audiences": audiences, "boundObjectRef": spec.get("boundObjectRef")}
     life = spec["expirationSeconds"] = (
         DEFAULT_S if spec.get("expirationSeconds") is None else int(spec["expirationSeconds"])
     )
