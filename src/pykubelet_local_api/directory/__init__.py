@@ -1,0 +1,1 @@
+"""A folder whose files are applied: objects that leave it are deleted."""
