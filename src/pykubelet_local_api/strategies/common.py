@@ -136,7 +136,7 @@ class ObjectStrategy(KindStrategy):
             self.prepare_subresource(new, old, context)
             return
         if self.kind.has_status:
-            _keep(new, old, "status")
+            keep(new, old, "status")
         self.default(new, old, context)
         self.admit(new, old, context)
 
@@ -144,10 +144,10 @@ class ObjectStrategy(KindStrategy):
         """Keep what a write to a subresource does not change. This is the rule of `status`."""
         for field in old.keys() | new.keys():
             if field not in ("status", "metadata", "kind", "apiVersion"):
-                _keep(new, old, field)
+                keep(new, old, field)
         if self.resets_metadata:
             for field in _RESET_METADATA:
-                _keep(new["metadata"], old["metadata"], field)
+                keep(new["metadata"], old["metadata"], field)
 
     def validate_create(self, new: Json, context: Context) -> Errors:
         return distinct(self.metadata_errors(new) + self.validate(new, context))
@@ -170,7 +170,8 @@ class ObjectStrategy(KindStrategy):
         return [error for error in errors if error.path not in ("metadata.name", "metadata.namespace")]
 
 
-def _keep(new: Json, old: Json, field: str) -> None:
+def keep(new: Json, old: Json, field: str) -> None:
+    """Make a field of `new` that of `old`."""
     if field in old:
         new[field] = old[field]
     else:

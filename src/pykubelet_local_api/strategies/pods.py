@@ -164,6 +164,10 @@ def stored_spec(spec: Json) -> Json:
         for source in _READ_ONLY_SOURCES:
             if source in volume:
                 _without_false(volume[source], ("readOnly",))
+        if "hostPath" in volume:
+            volume["hostPath"].setdefault("type", "")
+        if template := (volume.get("ephemeral") or {}).get("volumeClaimTemplate"):
+            template.setdefault("metadata", {})
     return spec
 
 
@@ -189,3 +193,7 @@ def _keep_status_fields(new: Json, old: Json) -> None:
     if not new.get("qosClass") and old.get("qosClass"):
         new["qosClass"] = old["qosClass"]
     complete_ips(new)
+    for field in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
+        for found in new.get(field) or ():
+            found.setdefault("state", {})
+            found.setdefault("lastState", {})

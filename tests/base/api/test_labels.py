@@ -53,7 +53,7 @@ def test_smaller_names() -> None:
     assert labels.port_name_errors("http-") == ["must not begin or end with a hyphen"]
     assert labels.port_name_errors("80") == ["must contain at least one letter (a-z)"]
     assert labels.port_number_errors(0) == ["must be between 1 and 65535, inclusive"]
-    assert labels.id_errors(-1) == ["must be between 0 and 4294967295, inclusive"]
+    assert labels.id_errors(-1) == ["must be between 0 and 2147483647, inclusive"]
 
 
 def requirement(key: str, operator: str, *values: str) -> LabelSelector:

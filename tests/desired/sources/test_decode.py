@@ -219,7 +219,7 @@ def with_container(**fields: Any) -> dict[str, Any]:
     [
         (with_container(resources={"limits": {"memory": "500MB"}}), ["resources.limits[memory]"]),
         (with_container(resources={"limits": {"memory": "-1"}}), ["resources.limits[memory]"]),
-        (with_container(resources={"limits": {"disk": "1"}}), ["resources.limits[disk]"]),
+        (with_container(resources={"limits": {"disk": "1"}}), ["resources.limits[disk]"] * 2),
         (
             with_container(resources={"limits": {"memory": "500MB"}, "requests": {"memory": "400MB"}}),
             ["resources.limits[memory]", "resources.requests[memory]"],

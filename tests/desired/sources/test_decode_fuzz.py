@@ -96,9 +96,9 @@ def check(data: bytes) -> None:
 def test_the_pod_itself_is_nearly_good() -> None:
     result = decode_manifest(yaml.safe_dump(FULL).encode(), ORIGIN, ManifestRules("node"))
     assert {item.field_path for item in result if isinstance(item, ManifestProblem)} == {
-        "metadata.ownerReferences[0].apiVersion",
-        "metadata.ownerReferences[0].kind",
-        "metadata.ownerReferences[0].uid",
+        "metadata.ownerReferences.apiVersion",
+        "metadata.ownerReferences.kind",
+        "metadata.ownerReferences.uid",
     }
 
 

@@ -270,7 +270,7 @@ def list_of(*items: dict[str, Any]) -> dict[str, Any]:
     [
         (spec_of(VOLUME, hostPath=None), "spec", "must specify a volume type"),
         (spec_of(VOLUME, nfs={"server": "s", "path": "/"}), "spec.nfs", "may not specify more than 1 volume type"),
-        (spec_of(VOLUME, capacity={}), "spec.capacity[storage]", "Required value"),
+        (spec_of(VOLUME, capacity={}), "spec.capacity", "Required value"),
         (spec_of(VOLUME, capacity={"storage": "0"}), "spec.capacity[storage]", "must be greater than zero"),
         (spec_of(VOLUME, capacity={"storage": "much"}), "spec.capacity[storage]", "Invalid value"),
         (spec_of(VOLUME, accessModes=["Mine"]), "spec.accessModes", "Unsupported value"),

@@ -171,7 +171,7 @@ def port_name_errors(name: str) -> list[str]:
 
 def id_errors(number: int) -> list[str]:
     """A Unix user or group id."""
-    return [] if 0 <= number <= 0xFFFFFFFF else [range_error(0, 0xFFFFFFFF)]
+    return [] if 0 <= number <= 0x7FFFFFFF else [range_error(0, 0x7FFFFFFF)]
 
 
 def matches_selector(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:

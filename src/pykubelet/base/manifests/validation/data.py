@@ -37,11 +37,11 @@ SERVICE_ACCOUNT = "kubernetes.io/service-account.name"
 def validate_config_map(found: ConfigMap) -> Errors:
     """All errors of a ConfigMap. An empty list means that the API server would accept it."""
     errors = validate_metadata(found.metadata, "metadata")
-    both = found.data.keys() & found.binaryData.keys()
-    for field, data in (("data", found.data), ("binaryData", found.binaryData)):
-        errors += _key_errors(field, data)
-        other = "binaryData" if field == "data" else "data"
-        errors += [invalid(f"{field}[{key}]", key, f"duplicate of key present in {other}") for key in sorted(both)]
+    for key in sorted(found.data):
+        errors += invalids(f"data[{key}]", key, names.config_key_errors(key))
+        if key in found.binaryData:
+            errors.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
+    errors += _key_errors("binaryData", found.binaryData)
     size = sum(len(value.encode()) for value in found.data.values()) + _size(found.binaryData.values())
     return errors + _size_errors(size, len(found.data) + len(found.binaryData))
 

@@ -34,6 +34,14 @@ from pykubelet.base.manifests.validation.errors import (
 )
 
 CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+#: Resources that Kubernetes counts anywhere, such as in quotas.
+_STANDARD_TYPES = frozenset(
+    (
+        *("cpu", "memory", "ephemeral-storage", "storage", "pods", "services", "secrets", "configmaps"),
+        *("persistentvolumeclaims", "replicationcontrollers", "resourcequotas"),
+    )
+)
+_STANDARD_PREFIXES = ("requests.", "limits.", "services.")
 #: So many names of resource claims are listed in a message.
 MAX_LISTED = 32
 
@@ -53,7 +61,9 @@ def _name_errors(name: str, path: str, standard: frozenset[str], pod_level: bool
         return []
     if "/" not in name:
         if name not in standard and not name.startswith(HUGE_PAGES):
-            return [invalid(path, name, "must be a standard resource for containers")]
+            known = name in _STANDARD_TYPES or name.startswith(_STANDARD_PREFIXES)
+            errors = [] if known else [invalid(path, name, "must be a standard resource type or fully qualified")]
+            return [*errors, invalid(path, name, "must be a standard resource for containers")]
     elif not is_native(name) and not is_extended(name):
         return [invalid(path, name, "doesn't follow extended resource name standard")]
     return []

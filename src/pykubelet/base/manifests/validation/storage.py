@@ -21,6 +21,7 @@ from pykubelet.base.manifests.validation.errors import (
     forbidden,
     invalid,
     invalids,
+    not_supported,
     one_of,
     required,
 )
@@ -42,7 +43,7 @@ SOURCES = (
 VOLUME_MODES = ("Block", "Filesystem")
 RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
 GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
-LIFECYCLE_MODES = ("Ephemeral", "Persistent")
+LIFECYCLE_MODES = ("Persistent", "Ephemeral")
 DRIVER_NAME_BYTES = 63
 
 
@@ -50,14 +51,18 @@ def validate_volume(volume: PersistentVolume) -> Errors:
     """All errors of a defaulted persistent volume. An empty list means that the API server would accept it."""
     spec, path = volume.spec, "spec"
     errors = validate_metadata(volume.metadata, "metadata", is_namespaced=False)
-    errors += validate_access_modes(spec.accessModes, f"{path}.accessModes")
-    if "storage" not in spec.capacity:
-        errors.append(required(f"{path}.capacity[storage]"))
-    for name, amount in sorted(spec.capacity.items()):
-        at = f"{path}.capacity[{name}]"
-        errors += validate_positive(amount, at) if name == "storage" else [forbidden(at, "only storage has a capacity")]
+    errors += (
+        validate_access_modes(spec.accessModes, f"{path}.accessModes")
+        if spec.accessModes
+        else [required(f"{path}.accessModes")]
+    )
+    if not spec.capacity:
+        errors.append(required(f"{path}.capacity"))
+    if set(spec.capacity) != {"storage"}:
+        errors.append(not_supported(f"{path}.capacity", dict(sorted(spec.capacity.items())) or None, ("storage",)))
+    if "storage" in spec.capacity:
+        errors += validate_positive(spec.capacity["storage"], f"{path}.capacity[storage]")
     errors += one_of(f"{path}.persistentVolumeReclaimPolicy", spec.persistentVolumeReclaimPolicy, RECLAIM_POLICIES)
-    errors += one_of(f"{path}.volumeMode", spec.volumeMode, VOLUME_MODES)
     errors += _class_errors(spec.storageClassName, f"{path}.storageClassName")
     required_affinity = spec.nodeAffinity.required if spec.nodeAffinity is not None else None
     if required_affinity is not None:
@@ -66,7 +71,8 @@ def validate_volume(volume: PersistentVolume) -> Errors:
         errors.append(required(f"{path}.nodeAffinity.required", "must specify required node constraints"))
     elif spec.local is not None:
         errors.append(required(f"{path}.nodeAffinity", "Local volume requires node affinity"))
-    return errors + _source_errors(spec, path)
+    errors += _source_errors(spec, path)
+    return errors + one_of(f"{path}.volumeMode", spec.volumeMode, VOLUME_MODES)
 
 
 def _source_errors(spec: PersistentVolumeSpec, path: str) -> Errors:
@@ -108,10 +114,10 @@ def validate_claim(claim: PersistentVolumeClaim) -> Errors:
     """All errors of a defaulted claim. An empty list means that the API server would accept it."""
     spec, path = claim.spec, "spec"
     errors = validate_metadata(claim.metadata, "metadata")
-    errors += validate_claim_basics(spec, path)
-    errors += one_of(f"{path}.volumeMode", spec.volumeMode, VOLUME_MODES)
-    errors += _class_errors(spec.storageClassName, f"{path}.storageClassName")
     errors += validate_label_selector(spec.selector, f"{path}.selector")
+    errors += validate_claim_basics(spec, path)
+    errors += _class_errors(spec.storageClassName, f"{path}.storageClassName")
+    errors += one_of(f"{path}.volumeMode", spec.volumeMode, VOLUME_MODES)
     if spec.volumeName:
         errors += invalids(f"{path}.volumeName", spec.volumeName, names.dns_subdomain_errors(spec.volumeName))
     return errors
@@ -124,12 +130,12 @@ def validate_driver(driver: CSIDriver) -> Errors:
     if driver.metadata.name:
         errors += _driver_name_errors(driver.metadata.name, "metadata.name")
     errors += one_of(f"{path}.fsGroupPolicy", spec.fsGroupPolicy, GROUP_POLICIES)
-    for mode in spec.volumeLifecycleModes:
-        errors += one_of(f"{path}.volumeLifecycleModes", mode, LIFECYCLE_MODES)
     audiences = [request.audience for request in spec.tokenRequests]
     errors += [
         duplicate(f"{path}.tokenRequests[{i}].audience", audience)
         for i, audience in enumerate(audiences)
         if audience in audiences[:i]
     ]
+    for mode in spec.volumeLifecycleModes:
+        errors += one_of(f"{path}.volumeLifecycleModes", mode, LIFECYCLE_MODES)
     return errors
