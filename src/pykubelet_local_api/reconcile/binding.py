@@ -25,6 +25,7 @@ from pykubelet_local_api.reconcile.changes import (
     with_condition,
     with_status,
 )
+from pykubelet_local_api.reconcile.devices import DeviceUse
 from pykubelet_local_api.reconcile.fit import NodeLoad, PodToPlace, Refusal, refuse_by_node, to_place
 from pykubelet_local_api.reconcile.fit_affinity import refuse_by_affinity, refuse_by_spread
 from pykubelet_local_api.reconcile.fit_volumes import (
@@ -50,11 +51,14 @@ READS = frozenset(
         "csidrivers.storage.k8s.io",
         "csinodes.storage.k8s.io",
         "csistoragecapacities.storage.k8s.io",
+        "deviceclasses.resource.k8s.io",
         "namespaces",
         "nodes",
         "persistentvolumeclaims",
         "persistentvolumes",
         "pods",
+        "resourceclaims.resource.k8s.io",
+        "resourceslices.resource.k8s.io",
         "storageclasses.storage.k8s.io",
     }
 )
@@ -97,6 +101,7 @@ class _Pass:
                 load.add(pod)
         self._volumes = VolumeIndex(view.list("persistentvolumes"))
         self._taken: set[str] = set()
+        self._devices = DeviceUse(view)
 
     def schedule(self, waiting: Sequence[Json]) -> list[ObjectChange]:
         changes: list[ObjectChange] = []
@@ -116,6 +121,8 @@ class _Pass:
         if reason := refuse_anywhere(self._view, pod):
             # the scheduler has no state of the plugins that come after the one that refuses
             return self._report(pod, "Unschedulable", f"{_none_of(len(self._loads))}: {reason}. not found")
+        if wanted.pod.spec.resourceClaims and (reason := self._devices.refuse_anywhere(wanted)):
+            return self._report(pod, "Unschedulable", f"{_none_of(len(self._loads))}: {reason}.")
         refusals: dict[str, Refusal] = {}
         for load in self._loads:
             refusal = self._refuse(wanted, load, self._loads)
@@ -133,14 +140,16 @@ class _Pass:
             or refuse_by_volumes(self._view, wanted, load, self._volumes, self._taken)
             or refuse_by_spread(wanted, load, loads)
             or refuse_by_affinity(self._view, wanted, load, loads)
+            or (self._devices.refuse(wanted, load) if wanted.pod.spec.resourceClaims else None)
         )
 
     def _bind(self, wanted: PodToPlace, load: NodeLoad) -> list[ObjectChange]:
         pod = wanted.object
         load.add(pod)
-        first = bindings(self._view, wanted, load, self._volumes, self._taken)
-        if first is not None:
-            return first
+        of_volumes = bindings(self._view, wanted, load, self._volumes, self._taken)
+        of_devices = self._devices.steps(wanted, load) if wanted.pod.spec.resourceClaims else None
+        if of_volumes is not None or of_devices is not None:
+            return [*(of_volumes or ()), *(of_devices or ())]
         place = f"{namespace_of(pod)}/{name_of(pod)}"
         binding = {
             "apiVersion": "v1",
