@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.values import Value
 from pykubelet_local_api.reconcile.accounts import accounts
+from pykubelet_local_api.reconcile.attachments import VOLUME_ATTACHMENTS
 from pykubelet_local_api.reconcile.binding import BINDING
 from pykubelet_local_api.reconcile.claims import VOLUME_CLAIMS
 from pykubelet_local_api.reconcile.ended import ended_pods
@@ -37,6 +38,7 @@ def reconcilers(setup: Setup) -> tuple[Reconciler, ...]:
         BINDING,
         VOLUME_CLAIMS,
         RESOURCE_CLAIMS,
+        VOLUME_ATTACHMENTS,
         PROTECTION,
         NAMESPACES,
         accounts(setup.ca),

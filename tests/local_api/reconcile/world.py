@@ -24,6 +24,7 @@ class World:
         self.now = now
         self.log: builtins.list[ObjectChange] = []
         self.written: builtins.list[tuple[str, str, str]] = []
+        self.ever_written: dict[tuple[str, str, str], None] = {}
         self._objects: dict[str, dict[tuple[str, str], Json]] = {}
         self._versions = itertools.count(1)
         for found in objects:
@@ -145,6 +146,7 @@ class World:
     def _put(self, resource: str, key: tuple[str, str], new: Json) -> None:
         new["metadata"]["resourceVersion"] = str(next(self._versions))
         self._objects.setdefault(resource, {})[key] = new
+        self.ever_written[resource, *key] = None
         self.written.append((resource, *key))
 
 
