@@ -9,8 +9,7 @@ What others call:
 - `authenticate.authenticate`, then `authenticate.impersonated`: the user of a request. `authorize.check(AccessAttributes, view)`:
   403, or nothing. `authorize.authorize`: the same as a value.
 - `bootstrap.bootstrap_changes(view)`: the default roles, at the start. `aggregation.aggregated_roles(view)`: for a reconciler.
-- `escalation.check_role` and `check_binding`: before a role or binding is stored. `signing.check_subject` and `check_approval`: before
-  a CertificateSigningRequest is stored, or approved.
+- `admission.admit_write`: before a role, a binding or a CertificateSigningRequest is stored, or a request approved.
 - `reviews.review`: the answer to every kind with `is_review`, but Bindings.
 - `signing.signed_requests(authority, view)`: for a reconciler, which reads `signing.READS`.
 """
