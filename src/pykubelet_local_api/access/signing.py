@@ -11,12 +11,14 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from pykubelet_local_api.access.authorize import authorize
 from pykubelet_local_api.access.certificates import DAY_S, EXTENDED_USAGES, KEY_USAGES, Authority, Validity
+from pykubelet_local_api.access.node import node_of
 from pykubelet_local_api.access.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, AccessAttributes
 from pykubelet_local_api.errors import forbidden
 from pykubelet_local_api.kinds.table import BY_PATH
@@ -67,6 +69,8 @@ def sign(request: Json, authority: Authority, view: View) -> Json | None:
     if true & {"Denied", "Failed"}:
         return None
     now = view.now
+    if "Approved" not in true and not _may_be_approved(spec, view):
+        return None
     parsed = parse_request(str(spec.get("request") or ""))
     if "Approved" not in true:
         message = _approval(spec, parsed, view)
@@ -93,6 +97,7 @@ def _condition(kind: str, reason: str, message: str, now: float) -> Json:
     }
 
 
+@lru_cache(maxsize=32)  # a request that waits is looked at again whenever another one changes
 def parse_request(text: str) -> x509.CertificateSigningRequest | None:
     """A request in base64 of PEM; None if it cannot be read, or is not signed by its own key."""
     try:
@@ -167,24 +172,40 @@ def _usages_problem(usages: Iterable[str], purpose: str) -> str:
     return f"usages did not match [{' '.join(sorted((purpose, *_NODE_USAGES)))}]"
 
 
+def _requester(spec: Json) -> RequestUser:
+    extra = {key: tuple(values or ()) for key, values in (spec.get("extra") or {}).items()}
+    return RequestUser(spec.get("username") or "", frozenset(spec.get("groups") or ()), spec.get("uid") or "", extra)
+
+
+def _may_be_approved(spec: Json, view: View) -> bool:
+    """Whether the requester is one that may be approved, whatever the request contains."""
+    user = _requester(spec)
+    if spec["signerName"] == KUBELET_SERVING:
+        return bool(node_of(user))
+    return spec["signerName"] == KUBELET_CLIENT and bool(_ways(user, view))
+
+
+def _ways(user: RequestUser, view: View) -> dict[str, str]:
+    """The messages of the ways by which a user gets client certificates of nodes, by subresource."""
+    return {
+        subresource: message
+        for subresource, message in (("selfnodeclient", _SELF_MESSAGE), ("nodeclient", _NODE_MESSAGE))
+        if authorize(
+            AccessAttributes(user, "create", GROUP, "certificatesigningrequests", subresource), view
+        ).is_allowed
+    }
+
+
 def _approval(spec: Json, parsed: x509.CertificateSigningRequest | None, view: View) -> str:
     """The message with which a request is approved; "" if it waits for the administrator."""
     if parsed is None or request_problem(parsed, spec):
         return ""
-    extra = {key: tuple(values or ()) for key, values in (spec.get("extra") or {}).items()}
-    user = RequestUser(spec.get("username") or "", frozenset(spec.get("groups") or ()), spec.get("uid") or "", extra)
-    name = common_name(parsed)
+    user, name = _requester(spec), common_name(parsed)
     if spec["signerName"] == KUBELET_CLIENT:
-        ways: list[tuple[str, str]] = [("selfnodeclient", _SELF_MESSAGE)] if user.name == name else []
-        for subresource, message in [*ways, ("nodeclient", _NODE_MESSAGE)]:
-            wanted = AccessAttributes(user, "create", GROUP, "certificatesigningrequests", subresource)
-            if authorize(wanted, view).is_allowed:
-                return message
-    if spec["signerName"] == KUBELET_SERVING and user.name == name and "system:nodes" in user.groups:
-        node = view.get("nodes", "", name.removeprefix("system:node:"))
-        if node is not None and _names(parsed) <= node_names(node):
-            return _SERVING_MESSAGE
-    return ""
+        ways = _ways(user, view)
+        return ways.get("selfnodeclient" if user.name == name else "", "") or ways.get("nodeclient", "")
+    node = view.get("nodes", "", node_of(user)) if user.name == name else None
+    return _SERVING_MESSAGE if node is not None and _names(parsed) <= node_names(node) else ""
 
 
 def node_names(node: Json) -> frozenset[str]:

@@ -23,6 +23,7 @@ from pykubelet_local_api.access.signing import (
     READS,
     check_approval,
     check_subject,
+    parse_request,
     signed_requests,
 )
 from pykubelet_local_api.errors import StatusError
@@ -200,3 +201,15 @@ def test_who_may_approve_and_which_subjects_are_refused() -> None:
         check_subject(asked(CLIENT, ["client auth"], "eve", ("system:masters",)))
     assert "signer with system:masters group is not allowed" in caught.value.message
     check_subject(asked(KUBELET_CLIENT, ["client auth"], "eve", ("system:masters",)))
+
+
+def test_requests_that_wait_cost_little() -> None:
+    waiting = [asked(CLIENT, ["client auth"], "jane", ()), asked(KUBELET_CLIENT, CLIENT_USAGES)]
+    waiting[1]["spec"] |= {"username": "jane", "groups": ["system:authenticated"]}
+    view = Objects(*bootstrap_objects(), NODE)
+    for number in range(2000):
+        request = waiting[number % 2]
+        view.put(request | {"metadata": request["metadata"] | {"name": f"r{number}"}})
+    parse_request.cache_clear()
+    assert signed_requests(AUTHORITY, view) == []
+    assert parse_request.cache_info().misses == 0
