@@ -91,9 +91,10 @@ class Authority(RedactedValue):
             .not_valid_before(moment(valid.not_before))
             .not_valid_after(end)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(key_usage(bits), critical=True)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
         )
+        if bits:  # without any, the extension would make the certificate invalid
+            builder = builder.add_extension(key_usage(bits), critical=True)
         if extended:
             oids = [x509.ObjectIdentifier(oid) for oid in extended]
             builder = builder.add_extension(x509.ExtendedKeyUsage(oids), critical=False)

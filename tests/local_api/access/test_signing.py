@@ -125,6 +125,8 @@ def test_an_administrator_approves_a_client_certificate() -> None:
     assert result(request) == {}
     certificate = certificate_in(result(request | {"status": {"conditions": [APPROVED]}}))
     assert certificate.subject == subject_of("jane", ("devs",))
+    with pytest.raises(x509.ExtensionNotFound):  # OpenSSL refuses one without bits
+        certificate.extensions.get_extension_for_class(x509.KeyUsage)
 
 
 @pytest.mark.parametrize(
