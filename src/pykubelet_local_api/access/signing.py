@@ -78,10 +78,14 @@ def sign(request: Json, authority: Authority, view: View) -> Json | None:
             return None
         conditions.append(_condition("Approved", "AutoApproved", message, now))
     why = "the request cannot be read" if parsed is None else request_problem(parsed, spec)
-    if why or parsed is None:
+    try:
+        made = b"" if why or parsed is None else _signed(parsed, spec, authority, now)
+    except (ValueError, TypeError) as error:  # what can be requested and not be put into a certificate
+        made, why = b"", f"the certificate cannot be made: {error}"
+    if not made:
         conditions.append(_condition("Failed", "SignerValidationFailure", why, now))
         return request | {"status": status | {"conditions": conditions}}
-    certificate = base64.b64encode(_signed(parsed, spec, authority, now)).decode()
+    certificate = base64.b64encode(made).decode()
     return request | {"status": status | {"conditions": conditions, "certificate": certificate}}
 
 
@@ -105,8 +109,9 @@ def parse_request(text: str) -> x509.CertificateSigningRequest | None:
         if len(pem) > LARGEST_REQUEST:
             return None
         parsed = x509.load_pem_x509_csr(pem)
+        _ = parsed.subject, parsed.public_key(), parsed.extensions  # parsed when read, which may fail
         return parsed if parsed.is_signature_valid else None
-    except (ValueError, TypeError, binascii.Error, x509.UnsupportedGeneralNameType):
+    except (ValueError, TypeError, binascii.Error):
         return None
     except Exception as error:  # noqa: BLE001 - the library's errors for keys that it does not support
         del error

@@ -215,3 +215,13 @@ def test_requests_that_wait_cost_little() -> None:
     parse_request.cache_clear()
     assert signed_requests(AUTHORITY, view) == []
     assert parse_request.cache_info().misses == 0
+
+
+def test_extensions_that_cannot_be_read_make_no_request() -> None:
+    damaged = x509.UnrecognizedExtension(x509.SubjectAlternativeName.oid, b"junk")
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject_of(NAME, ("system:nodes",)))
+    signed = builder.add_extension(damaged, critical=False).sign(new_key(), hashes.SHA256())
+    request = asked(KUBELET_CLIENT, CLIENT_USAGES)
+    request["spec"]["request"] = base64.b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
+    assert result(request) == {}
+    assert result(request | {"status": {"conditions": [APPROVED]}})["status"]["conditions"][-1]["type"] == "Failed"
