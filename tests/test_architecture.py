@@ -31,7 +31,7 @@ NAME = re.compile(r"decide.*|.*plan.*|render_.*")
 #: Lines of a file of code or of tests; more are two things, each with a name that a reader would look for.
 LONGEST = 600
 #: What generators make is as long as its source.
-GENERATED = re.compile(r".*_pb2(?:_grpc)?\.py|src/pykubelet/base/api/core\.py")
+GENERATED = re.compile(r".*_pb2(?:_grpc)?\.py|.*/protobuf_fields\.py|src/pykubelet/base/api/core\.py")
 
 
 def claims_purity(path: Path, tree: ast.Module) -> bool:

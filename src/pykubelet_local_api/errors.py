@@ -25,7 +25,8 @@ _CAUSES = {
 
 
 class StatusError(Exception):
-    """A request that failed. `code`: the HTTP status. `reason`: "" if the API server gives none. `details`: those of the Status.
+    """A request that failed. `code`: the HTTP status. `reason`: "" if the API server gives none. `details`,
+    `metadata`: those of the Status.
 
     `retry_after_s`: 0: not stated.
     """
@@ -39,6 +40,7 @@ class StatusError(Exception):
         self.message = message
         self.details = details or {}
         self.retry_after_s = retry_after_s
+        self.metadata: Json = {}
 
     def status(self) -> Json:
         """The body of the answer."""
@@ -46,16 +48,12 @@ class StatusError(Exception):
         found: Json = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
         }
-        return (
-            found
-            | ({"reason": self.reason} if self.reason else {})
-            | ({"details": details} if details else {})
-            | {"code": self.code}
-        )
+        found |= {"reason": self.reason} if self.reason else {}
+        return found | ({"details": details} if details else {}) | {"code": self.code}
 
 
 def _details(kind: ResourceKind, name: str) -> Json:

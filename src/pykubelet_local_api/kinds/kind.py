@@ -12,7 +12,8 @@ class ResourceKind(Value):
     """One kind. `group` is "" for the core group. `subresources`: without a slash.
 
     `is_review`: objects of this kind are answered and not stored, such as TokenReviews. `stored_as`: the resource under which
-    its objects are stored, if that is another kind's (Events of two groups are the same objects).
+    its objects are stored, if that is another kind's (Events of two groups are the same objects). `returns_deleted`: whether a
+    deletion is answered with the object also when it is gone.
     """
 
     group: str
@@ -26,6 +27,7 @@ class ResourceKind(Value):
     verbs: tuple[str, ...] = ALL_VERBS
     is_review: bool = False
     stored_as: str = ""
+    returns_deleted: bool = False
 
     @property
     def api_version(self) -> str:

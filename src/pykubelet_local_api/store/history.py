@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from itertools import takewhile
 
 from pykubelet.base.kit.values import Value
 from pykubelet_local_api.objects import Json
@@ -73,6 +74,10 @@ class ChangeHistory:
         """The changes of a resource that are newer than `version`, which is at least `oldest`, in their order."""
         changes = self._by_resource.get(resource, [])
         return changes[bisect_right(changes, version, key=_version) :]
+
+    def all_after(self, version: int) -> Iterator[StoredChange]:
+        """The changes of all resources that are newer than `version`, the newest first."""
+        return takewhile(lambda change: change.version > version, reversed(self._order))
 
     def undone(self, resource: str, version: int) -> Iterator[tuple[StoredKey, Json | None]]:
         """What was stored at `version` where it differs from now: each changed key, with its object then (None: there was none)."""

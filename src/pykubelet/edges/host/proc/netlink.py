@@ -1,10 +1,12 @@
-"""Reads the addresses of this machine's interfaces from the kernel over netlink.
+"""Reads the addresses of this machine's interfaces from the kernel over netlink, and adds and removes one.
 
-Owns: one dump request and the parsing of its answer. Source: rtnetlink(7).
+Owns: the requests and the parsing of their answers. Source: rtnetlink(7).
 """
 
 from __future__ import annotations
 
+import errno
+import ipaddress
 import socket
 import struct
 from collections.abc import Iterator
@@ -13,7 +15,10 @@ from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.errors import HostError, host_error, translating
 
 _RTM_NEWADDR = 20
+_RTM_DELADDR = 21
 _RTM_GETADDR = 22
+_NLM_F_REQUEST_ACK = 0x1 | 0x4
+_NLM_F_CREATE = 0x400
 _NLM_F_REQUEST_DUMP = 0x1 | 0x300
 _NLMSG_ERROR = 2
 _NLMSG_DONE = 3
@@ -99,3 +104,32 @@ def read_addresses() -> tuple[InterfaceAddress, ...]:
 def _named(found: list[tuple[int, InterfaceAddress]]) -> tuple[InterfaceAddress, ...]:
     names = dict(socket.if_nameindex())
     return tuple(InterfaceAddress(names.get(index, str(index)), a.address, a.prefix, a.usable) for index, a in found)
+
+
+def add_address(interface: str, address: str) -> bool:
+    """Give an interface a further address, for this machine alone (a prefix of all bits). Returns False if it has it. Raises HostError."""
+    return _change_address(_RTM_NEWADDR, _NLM_F_REQUEST_ACK | _NLM_F_CREATE, interface, address, errno.EEXIST)
+
+
+def remove_address(interface: str, address: str) -> bool:
+    """Take an address from an interface. Returns False if it does not have it. Raises HostError."""
+    return _change_address(_RTM_DELADDR, _NLM_F_REQUEST_ACK, interface, address, errno.EADDRNOTAVAIL)
+
+
+def _change_address(kind: int, flags: int, interface: str, address: str, is_done: int) -> bool:
+    parsed = ipaddress.ip_address(address)
+    raw, family = parsed.packed, socket.AF_INET if parsed.version == 4 else socket.AF_INET6
+    with (
+        translating("netlink", interface),
+        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0) as link,
+    ):
+        link.settimeout(2.0)
+        link.bind((0, 0))
+        body = _IFADDR.pack(family, parsed.max_prefixlen, 0, 0, socket.if_nametoindex(interface))
+        for attribute in (_IFA_LOCAL, _IFA_ADDRESS):
+            body += _ATTRIBUTE.pack(_ATTRIBUTE.size + len(raw), attribute) + raw
+        link.send(_HEADER.pack(_HEADER.size + len(body), kind, flags, 1, 0) + body)
+        number = -struct.unpack_from("=i", link.recv(1 << 16), _HEADER.size)[0]
+    if number and number != is_done:
+        raise host_error("netlink", interface, number)
+    return not number

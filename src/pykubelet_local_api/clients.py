@@ -1,0 +1,82 @@
+"""What the HTTP interface asks about clients, answered from certificates, tokens and the objects of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pykubelet.base.api.selectors import read_field_selector
+from pykubelet.net.http.wire import Request
+from pykubelet_local_api.access.authenticate import authenticate, impersonated
+from pykubelet_local_api.access.authorize import check
+from pykubelet_local_api.access.rbac import AccessAttributes
+from pykubelet_local_api.access.reviews import review
+from pykubelet_local_api.access.token_requests import answer_token_request
+from pykubelet_local_api.access.tokens import AccountTokens
+from pykubelet_local_api.errors import bad_request
+from pykubelet_local_api.kinds.decode import FieldValidation, WrongType, decode, decode_body
+from pykubelet_local_api.kinds.kind import ResourceKind
+from pykubelet_local_api.kinds.schema import schema_of
+from pykubelet_local_api.objects import Json
+from pykubelet_local_api.rest.paths import Target
+from pykubelet_local_api.view import RequestUser, View
+
+_TOKEN_REQUEST = "io.k8s.api.authentication.v1.TokenRequest"
+
+
+class Clients:
+    """Implements `rest.access.ClientAccess`."""
+
+    def __init__(self, view: View, tokens: AccountTokens) -> None:
+        self._view = view
+        self._tokens = tokens
+
+    def authenticate(self, request: Request, certificate: Mapping[str, Any] | None) -> RequestUser:
+        """The client, after impersonation."""
+        headers = request.headers
+        user = authenticate(certificate, headers.get("authorization", ""), self._view, self._tokens)
+        return impersonated(user, headers, self._view)
+
+    def check_resource(self, user: RequestUser, verb: str, target: Target, field_selector: str = "") -> None:
+        """Raises 403 unless the client may do this to a resource."""
+        kind = target.kind
+        equal = tuple((path, value) for path, is_equal, value in read_field_selector(field_selector) if is_equal)
+        name = target.name or next(
+            (
+                value
+                for path, value in equal
+                if path == "metadata.name" and verb in ("list", "watch", "deletecollection")
+            ),
+            "",
+        )
+        namespace = target.name if kind.plural == "namespaces" else target.namespace
+        check(
+            AccessAttributes(user, verb, kind.group, kind.plural, target.subresource, namespace, name, "", equal),
+            self._view,
+        )
+
+    def check_path(self, user: RequestUser, verb: str, path: str) -> None:
+        """Raises 403 unless the client may do this to a path that is no resource's."""
+        check(AccessAttributes(user, verb, path=path), self._view)
+
+    def review(self, kind: ResourceKind, body: Json, user: RequestUser, namespace: str) -> Json:
+        """The answer to an object that is answered and not stored."""
+        decoded = decode_body(kind, body, FieldValidation.IGNORE)
+        return review(kind, namespace, decoded.object, user, self._view, self._tokens)
+
+    def token(self, namespace: str, name: str, body: Json, user: RequestUser) -> Json:
+        """The answer to a TokenRequest for a service account."""
+        try:
+            found = decode(schema_of(_TOKEN_REQUEST), body, remark=False).object
+        except WrongType as error:
+            raise bad_request(f'TokenRequest in version "v1" cannot be handled as a TokenRequest: {error}') from error
+        return answer_token_request(self._tokens, namespace, name, found, user, self._view)
+
+    def document(self, path: str) -> Json | None:
+        """The documents about tokens; None for another path."""
+        match path:
+            case "/.well-known/openid-configuration":
+                return self._tokens.configuration()
+            case "/openid/v1/jwks":
+                return self._tokens.keys()
+        return None

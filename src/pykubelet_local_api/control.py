@@ -1,0 +1,92 @@
+"""The control plane's own reads and writes: gives the store's changes to the reconcilers, and makes the changes that they return."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from pykubelet_local_api.access.aggregation import aggregated_roles
+from pykubelet_local_api.access.bootstrap import bootstrap_changes
+from pykubelet_local_api.access.certificates import Authority
+from pykubelet_local_api.access.rbac import CLUSTER_ROLES
+from pykubelet_local_api.access.signing import REQUESTS, signed_requests
+from pykubelet_local_api.access.token_requests import filled_secrets
+from pykubelet_local_api.access.tokens import AccountTokens
+from pykubelet_local_api.errors import StatusError
+from pykubelet_local_api.kinds.table import STORED
+from pykubelet_local_api.objects import Json, namespace_of
+from pykubelet_local_api.reconcile.loop import ReconcileLoop
+from pykubelet_local_api.reconcile.namespaces import NAMESPACES
+from pykubelet_local_api.reconcile.reconciler import Reconciler
+from pykubelet_local_api.registry import ObjectRegistry
+from pykubelet_local_api.store.store import ObjectStore
+from pykubelet_local_api.view import CONTROL, ObjectChange, Verb, View
+from pykubelet_local_api.write_options import DeletionOptions, WriteOptions
+
+MANAGER = "pykubelet-local-api"
+_OPTIONS = WriteOptions(CONTROL, MANAGER)
+
+
+class RegistryWriter:
+    """Makes changes through the registry, as any client's are made. Raises StatusError."""
+
+    def __init__(self, registry: ObjectRegistry) -> None:
+        self._registry = registry
+
+    async def apply(self, change: ObjectChange) -> None:
+        """Make one change."""
+        kind, found = STORED[change.resource], change.object
+        namespace, name = namespace_of(found), str(found["metadata"].get("name") or "")
+
+        def edit(_: Json | None) -> Json:
+            return found
+
+        match change.verb:
+            case Verb.CREATE:
+                await self._registry.create(kind, namespace, found, _OPTIONS)
+            case Verb.UPDATE:
+                await self._registry.update(kind, namespace, name, edit, _OPTIONS)
+            case Verb.STATUS:
+                await self._registry.update(kind, namespace, name, edit, _OPTIONS, "status")
+            case Verb.DELETE:
+                meta = found["metadata"]
+                await self._registry.delete(
+                    kind, namespace, name, DeletionOptions(CONTROL, change.grace_s, uid=meta.get("uid") or "")
+                )
+
+
+def access_reconcilers(authority: Authority, tokens: AccountTokens) -> tuple[Reconciler, ...]:
+    """What keeps credentials and roles up to date."""
+
+    def secrets(view: View) -> list[ObjectChange]:
+        return filled_secrets(tokens, authority.pem, view.list("secrets"), view)
+
+    return (
+        Reconciler("aggregated-roles", frozenset({CLUSTER_ROLES}), aggregated_roles),
+        Reconciler("certificates", frozenset({REQUESTS, "nodes"}), partial(signed_requests, authority)),
+        Reconciler("token-secrets", frozenset({"secrets", "serviceaccounts"}), secrets),
+    )
+
+
+async def prepare_objects(store: ObjectStore, writer: RegistryWriter) -> None:
+    """Make what every cluster has before the first client is served: namespaces, roles and bindings. Raises StatusError."""
+    for decide in (NAMESPACES.reconcile, bootstrap_changes):
+        for change in decide(store):
+            try:
+                await writer.apply(change)
+            except StatusError as error:
+                if error.code != 409:  # the reconcilers were faster
+                    raise
+
+
+async def note_changes(store: ObjectStore, loop: ReconcileLoop) -> None:
+    """Name each changed object to the reconcilers, until cancelled."""
+    wakeup = asyncio.Event()
+    store.watch("", wakeup)
+    seen = store.version
+    while True:
+        wakeup.clear()
+        for change in store.history.all_after(seen):
+            loop.note(change.key.resource, change.key.namespace, change.key.name)
+        seen = store.version
+        await wakeup.wait()

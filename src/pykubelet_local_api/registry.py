@@ -1,0 +1,368 @@
+"""Create, update, patch and delete as the API server does them: the rules that all kinds have, around each kind's strategy.
+
+Owns: names, UIDs, versions and times, conflicts and preconditions, generations, managed fields, graceful deletion, finalizers and dry
+run. Each operation is one function on a transaction of the store, so nothing changes between its reads and its write.
+Source: Kubernetes documentation, "Kubernetes API Concepts"; API conventions, "Metadata".
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Callable
+from typing import TypeVar
+
+from pykubelet.base.api import labels as names
+from pykubelet.base.kit.values import Value
+from pykubelet.base.manifests.validation.errors import Errors, invalid, invalids, required
+from pykubelet_local_api import errors
+from pykubelet_local_api.kinds.conversion import to_served, to_stored
+from pykubelet_local_api.kinds.kind import ResourceKind
+from pykubelet_local_api.kinds.schema import Schema, schema_of
+from pykubelet_local_api.objects import Json, copied, is_deleting, timestamp
+from pykubelet_local_api.patch.managed import record_update
+from pykubelet_local_api.store.database import StoredKey
+from pykubelet_local_api.store.store import ObjectStore, Transaction
+from pykubelet_local_api.strategies.strategy import Context, KindStrategy
+from pykubelet_local_api.strategies.table import strategy_of
+from pykubelet_local_api.write_options import DeletionOptions, WriteOptions
+
+T = TypeVar("T")
+#: As in upstream: letters and digits that form no words.
+NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+MAX_GENERATED = 63 - 5
+NAME_TRIES = 8
+ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
+#: Metadata that only this module sets.
+_KEPT = (
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "resourceVersion",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
+
+
+class Deletion(Value):
+    """What a deletion did. `object`: its last or present state. `is_gone`: whether it is removed, and not only marked."""
+
+    object: Json
+    is_gone: bool
+
+
+#: Makes the changed object from a private copy of the present one; None: there is none, so that it is created.
+Edit = Callable[[Json | None], Json]
+
+
+class ObjectRegistry:
+    """The writes of all kinds. Errors are `StatusError`."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    async def create(self, kind: ResourceKind, namespace: str, body: Json, options: WriteOptions) -> Json:
+        """ObjectStore a new object and return it. `body` is not used afterwards by the caller."""
+        return await self._run(lambda at: self._create(at, kind, namespace, body, options), options.is_dry_run)
+
+    async def update(
+        self,
+        kind: ResourceKind,
+        namespace: str,
+        name: str,
+        edit: Edit,
+        options: WriteOptions,
+        subresource: str = "",
+        *,
+        may_create: bool = False,
+    ) -> tuple[Json, bool]:
+        """Change an object; returns it, and whether it is new. With `may_create`, `edit` gets None for one that does not exist."""
+        return await self._run(
+            lambda at: self._update(at, kind, namespace, name, edit, options, subresource, may_create),
+            options.is_dry_run,
+        )
+
+    async def delete(self, kind: ResourceKind, namespace: str, name: str, options: DeletionOptions) -> Deletion:
+        """Delete an object, or mark it for deletion while a grace period or finalizers hold it."""
+        return await self._run(lambda at: self._delete(at, kind, namespace, name, options), options.is_dry_run)
+
+    async def _run(self, decide: Callable[[Transaction], T], is_dry_run: bool) -> T:
+        return self._store.try_out(decide) if is_dry_run else await self._store.write(decide)
+
+    # -- create
+
+    def _create(self, at: Transaction, kind: ResourceKind, namespace: str, body: Json, options: WriteOptions) -> Json:
+        new = to_stored(kind, body)
+        meta = new["metadata"] = dict(new.get("metadata") or {})
+        _check_type(kind, body)
+        _place(kind, namespace, meta)
+        for name in (
+            "resourceVersion",
+            "selfLink",
+            "uid",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "generation",
+        ):
+            if meta.pop(name, None) and name == "resourceVersion":
+                raise errors.bad_request("resourceVersion should not be set on objects to be created")
+        _generate_name(at, kind, meta)
+        meta["uid"], meta["creationTimestamp"] = str(uuid.uuid4()), timestamp(at.now)
+        strategy, context = strategy_of(kind), Context(at, options.user)
+        strategy.prepare_create(new, context)
+        if strategy.has_generation:
+            meta["generation"] = 1
+        name = meta.get("name") or ""
+        found = [*_metadata_errors(kind, strategy, meta), *strategy.validate_create(new, context)]
+        if found:
+            raise errors.invalid(kind, name, found)
+        key = StoredKey(kind.storage, meta.get("namespace") or "", name)
+        if at.get(key.resource, key.namespace, name) is not None:
+            raise errors.already_exists(kind, name)
+        _record(kind, None, new, options, "", at.now)
+        return to_served(kind, at.put(key, new))
+
+    # -- update
+
+    def _update(
+        self,
+        at: Transaction,
+        kind: ResourceKind,
+        namespace: str,
+        name: str,
+        edit: Edit,
+        options: WriteOptions,
+        subresource: str,
+        may_create: bool,
+    ) -> tuple[Json, bool]:
+        key = StoredKey(kind.storage, namespace, name)
+        stored = at.get(*_parts(key))
+        if stored is None:
+            if not may_create:
+                raise errors.not_found(kind, name)
+            return self._create(at, kind, namespace, edit(None), options), True
+        old = to_served(kind, copied(stored))
+        body = edit(copied(old))
+        _check_type(kind, body)
+        _check_identity(kind, namespace, name, old, body.get("metadata") or {})
+        new = to_stored(kind, body)
+        return to_served(kind, self._replace(at, key, kind, stored, new, options, subresource)), False
+
+    def _replace(
+        self,
+        at: Transaction,
+        key: StoredKey,
+        kind: ResourceKind,
+        old: Json,
+        new: Json,
+        options: WriteOptions,
+        subresource: str,
+    ) -> Json:
+        meta = new["metadata"] = dict(new.get("metadata") or {})
+        for field in _KEPT:
+            meta.pop(field, None)
+            if field in old["metadata"]:
+                meta[field] = old["metadata"][field]
+        meta.pop("selfLink", None)
+        strategy, context = strategy_of(kind), Context(at, options.user, subresource)
+        strategy.prepare_update(new, old, context)
+        found = [
+            *(_metadata_errors(kind, strategy, meta) if not subresource else ()),
+            *_finalizer_errors(old, new),
+            *strategy.validate_update(new, old, context),
+        ]
+        if found:
+            raise errors.invalid(kind, key.name, found)
+        if strategy.has_generation and strategy.is_new_generation(new, old):
+            meta["generation"] = int(meta.get("generation") or 0) + 1
+        _record(kind, old, new, options, subresource, at.now)
+        if _is_same(old, new):
+            return old
+        if is_deleting(new) and not _holds(new) and not meta.get("deletionGracePeriodSeconds"):
+            return at.remove(key, new)
+        return at.put(key, new)
+
+    # -- delete
+
+    def _delete(
+        self, at: Transaction, kind: ResourceKind, namespace: str, name: str, options: DeletionOptions
+    ) -> Deletion:
+        key = StoredKey(kind.storage, namespace, name)
+        old = at.get(*_parts(key))
+        if old is None:
+            raise errors.not_found(kind, name)
+        _check_preconditions(kind, old, options)
+        new = copied(old)
+        meta = new["metadata"]
+        strategy = strategy_of(kind)
+        grace_s = strategy.grace_s(old, options.grace_s)
+        strategy.prepare_delete(new, Context(at, options.user))
+        _set_propagation(new, options.propagation or strategy.default_propagation(old))
+        was_deleting = is_deleting(old)
+        if not was_deleting:
+            meta["deletionTimestamp"] = timestamp(at.now + grace_s)
+            meta["deletionGracePeriodSeconds"] = grace_s
+            if meta.get("generation"):
+                meta["generation"] += 1
+        elif grace_s < int(meta.get("deletionGracePeriodSeconds") or 0):
+            meta["deletionTimestamp"] = timestamp(at.now + grace_s)
+            meta["deletionGracePeriodSeconds"] = grace_s
+        if not _holds(new) and not meta.get("deletionGracePeriodSeconds"):
+            last = copied(new) if was_deleting else copied(old) | {"metadata": copied(old["metadata"])}
+            return Deletion(to_served(kind, at.remove(key, last)), True)
+        if _is_same(old, new):
+            return Deletion(to_served(kind, old), False)
+        return Deletion(to_served(kind, at.put(key, new)), False)
+
+
+def _parts(key: StoredKey) -> tuple[str, str, str]:
+    return key.resource, key.namespace, key.name
+
+
+def _check_type(kind: ResourceKind, body: Json) -> None:
+    """The type in a body may be left out, but not be another one."""
+    api_version, name = body.setdefault("apiVersion", kind.api_version), body.setdefault("kind", kind.name)
+    if (api_version, name) != (kind.api_version, kind.name):
+        raise errors.bad_request(
+            f"{name} in version {str(api_version).rpartition('/')[2]!r} cannot be handled as a {kind.name}: "
+            f"the API version in the data ({api_version}) does not match the expected API version ({kind.api_version})"
+        )
+
+
+def _place(kind: ResourceKind, namespace: str, meta: Json) -> None:
+    if not kind.is_namespaced:
+        if meta.get("namespace"):
+            raise errors.bad_request("namespace may not be set on a resource of the cluster")
+        return
+    if meta.setdefault("namespace", namespace) != namespace:
+        raise errors.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+def _generate_name(at: Transaction, kind: ResourceKind, meta: Json) -> None:
+    """Make a name from `generateName`, one that is free."""
+    base = meta.get("generateName")
+    if meta.get("name") or not isinstance(base, str) or not base:
+        return
+    for _ in range(NAME_TRIES):
+        meta["name"] = base[:MAX_GENERATED] + "".join(secrets.choice(NAME_LETTERS) for _ in range(5))
+        if at.get(kind.storage, meta.get("namespace") or "", meta["name"]) is None:
+            return
+
+
+def _metadata_errors(kind: ResourceKind, strategy: KindStrategy, meta: Json) -> Errors:
+    name = meta.get("name")
+    if not name:
+        return [required("metadata.name", "name or generateName is required")]
+    if not isinstance(name, str):
+        return [invalid("metadata.name", name, "must be text")]
+    is_path_segment = kind.group == "rbac.authorization.k8s.io"
+    found = [] if is_path_segment else invalids("metadata.name", name, strategy.name_errors(name))
+    if kind.is_namespaced:
+        found += invalids("metadata.namespace", meta["namespace"], names.dns_label_errors(meta["namespace"]))
+    return found
+
+
+def _check_identity(kind: ResourceKind, namespace: str, name: str, old: Json, meta: Json) -> None:
+    """The name, namespace, UID and resource version in a body, if there, are those of the object."""
+    if meta.get("name", name) != name:
+        raise errors.bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
+    if (meta.get("namespace") or namespace) != namespace:
+        raise errors.bad_request(
+            f"the namespace of the object ({meta['namespace']}) does not match the namespace on the URL ({namespace})"
+        )
+    version = meta.get("resourceVersion")
+    if version not in (None, "", "0") and version != old["metadata"]["resourceVersion"]:
+        raise errors.was_modified(kind, name)
+    uid = meta.get("uid")
+    if uid and uid != old["metadata"]["uid"]:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old['metadata']['uid']}"
+        raise errors.conflict(kind, name, why)
+
+
+def _check_preconditions(kind: ResourceKind, old: Json, options: DeletionOptions) -> None:
+    meta = old["metadata"]
+    if options.uid and options.uid != meta["uid"]:
+        why = (
+            f"the UID in the precondition ({options.uid}) does not match the UID in record ({meta['uid']}). "
+            "The object might have been deleted and then recreated"
+        )
+        raise errors.conflict(kind, meta["name"], why)
+    if options.resource_version and options.resource_version != meta["resourceVersion"]:
+        why = (
+            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the ResourceVersion in record "
+            f"({meta['resourceVersion']}). The object might have been modified"
+        )
+        raise errors.conflict(kind, meta["name"], why)
+
+
+def _finalizer_errors(old: Json, new: Json) -> Errors:
+    """While an object is being deleted, no finalizer may be added."""
+    if not is_deleting(old):
+        return []
+    added = sorted(set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ()))
+    detail = "no new finalizers can be added if the object is being deleted, found new finalizers "
+    return (
+        [invalid("metadata.finalizers", added, detail + f"[]string{{{', '.join(repr(name) for name in added)}}}")]
+        if added
+        else []
+    )
+
+
+def _holds(found: Json) -> bool:
+    """Whether something must be done before the object may be removed. A Namespace has finalizers in its spec too."""
+    spec = found.get("spec")
+    in_spec = isinstance(spec, dict) and found.get("kind") == "Namespace" and bool(spec.get("finalizers"))
+    return bool(found["metadata"].get("finalizers")) or in_spec
+
+
+def _set_propagation(new: Json, propagation: str) -> None:
+    """What shall happen to the objects that this one owns: finalizers that the garbage collection takes away when it is done."""
+    kept = [name for name in new["metadata"].get("finalizers") or () if name not in (ORPHAN, FOREGROUND)]
+    match propagation:
+        case "Orphan":
+            kept.append(ORPHAN)
+        case "Foreground":
+            kept.append(FOREGROUND)
+        case "Background":
+            pass
+        case _:
+            return
+    if kept or new["metadata"].get("finalizers"):
+        new["metadata"]["finalizers"] = kept
+    if not kept:
+        new["metadata"].pop("finalizers", None)
+
+
+def _record(
+    kind: ResourceKind, old: Json | None, new: Json, options: WriteOptions, subresource: str, now: float
+) -> None:
+    """Renew the managed fields, unless the writer has done it."""
+    if options.is_apply:
+        return
+    new["metadata"]["managedFields"] = record_update(old, new, _schema(kind), options.manager, now, subresource)
+    if not new["metadata"]["managedFields"]:
+        del new["metadata"]["managedFields"]
+
+
+def _schema(kind: ResourceKind) -> Schema:
+    return schema_of(kind.definition)
+
+
+def _is_same(old: Json, new: Json) -> bool:
+    """Whether nothing but times of managed fields differs."""
+    return {**old, "metadata": _without_managed(old)} == {**new, "metadata": _without_managed(new)} and _managed(
+        old
+    ) == _managed(new)
+
+
+def _without_managed(found: Json) -> Json:
+    return {name: value for name, value in found["metadata"].items() if name != "managedFields"}
+
+
+def _managed(found: Json) -> list[Json]:
+    entries = found["metadata"].get("managedFields") or ()
+    return [{name: value for name, value in entry.items() if name != "time"} for entry in entries]

@@ -1,0 +1,156 @@
+"""The forms of answers: objects, Tables and metadata alone, as JSON or YAML; and the reading of bodies. Pure.
+
+Source: Kubernetes documentation, "Kubernetes API Concepts", "Alternate representations of resources", "Receiving resources as Tables".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+import yaml
+
+from pykubelet.base.api.document import DocumentError
+from pykubelet.base.api.documents import read_document
+from pykubelet.base.kit.values import Value
+from pykubelet.net.http.server import Response
+from pykubelet.net.http.wire import Request
+from pykubelet_local_api.errors import StatusError, bad_request, unsupported_media_type
+from pykubelet_local_api.kinds.columns import table
+from pykubelet_local_api.kinds.kind import ResourceKind
+from pykubelet_local_api.kinds.protobuf import ProtobufDecodeError, decode_object
+from pykubelet_local_api.objects import Json
+
+JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
+#: The media types of objects in bodies.
+OBJECTS = (JSON, YAML, PROTOBUF)
+META = "meta.k8s.io/v1"
+_ENCODE = msgspec.json.encode
+
+
+class Form(StrEnum):
+    """What an answer contains of each object."""
+
+    OBJECT = ""
+    TABLE = "Table"
+    METADATA = "PartialObjectMetadata"
+    METADATA_LIST = "PartialObjectMetadataList"
+
+
+class Accepted(Value):
+    """The form and the media type that a client gets. `include`: which part of objects the rows of a Table have.
+
+    `drops_managed`: whether `metadata.managedFields` is left out (KEP-5958).
+    """
+
+    form: Form = Form.OBJECT
+    media_type: str = JSON
+    include: str = "Metadata"
+    drops_managed: bool = False
+
+
+def negotiate(request: Request) -> Accepted:
+    """The first form of the header Accept that is served. Raises StatusError 406."""
+    header = request.headers.get("accept", "")
+    for clause in header.split(",") if header else ("*/*",):
+        media_type, *parameters = (part.strip() for part in clause.split(";"))
+        if media_type in ("*/*", "application/*", ""):
+            media_type = JSON
+        if media_type not in (JSON, YAML):
+            continue
+        values = dict(parameter.partition("=")[::2] for parameter in parameters)
+        form = values.get("as", "")
+        if form and not (form in set(Form) and values.get("g") == "meta.k8s.io" and values.get("v") == "v1"):
+            continue
+        drops = "metadata.managedFields" in values.get("drop", "")
+        return Accepted(Form(form), media_type, request.first("includeObject") or "Metadata", drops)
+    raise StatusError(406, "NotAcceptable", f"only the following media types are accepted: {JSON}, {YAML}")
+
+
+def shown_object(accepted: Accepted, kind: ResourceKind, found: Json, now: float) -> Json:
+    """One object in its form."""
+    match accepted.form:
+        case Form.OBJECT:
+            return _dropped(accepted, found)
+        case Form.TABLE:
+            return table(
+                kind, [found], now, accepted.include, {"resourceVersion": found["metadata"].get("resourceVersion", "")}
+            )
+        case _:
+            return _metadata_of(_dropped(accepted, found))
+
+
+def shown_list(accepted: Accepted, kind: ResourceKind, items: Sequence[Json], metadata: Json, now: float) -> Json:
+    """A list in its form. `metadata`: that of the list."""
+    match accepted.form:
+        case Form.TABLE:
+            return table(kind, items, now, accepted.include, metadata)
+        case Form.OBJECT:
+            name, api_version, shown = (
+                kind.list_name,
+                kind.api_version,
+                [_listed(_dropped(accepted, item)) for item in items],
+            )
+        case _:
+            name, api_version, shown = (
+                Form.METADATA_LIST.value,
+                META,
+                [_metadata_of(_dropped(accepted, item)) for item in items],
+            )
+    return {"kind": name, "apiVersion": api_version, "metadata": metadata, "items": shown}
+
+
+def _listed(found: Json) -> Json:
+    """An item of a list, which has the type of all items already."""
+    return {name: value for name, value in found.items() if name not in ("kind", "apiVersion")}
+
+
+def _metadata_of(found: Json) -> Json:
+    return {"kind": Form.METADATA.value, "apiVersion": META, "metadata": found["metadata"]}
+
+
+def _dropped(accepted: Accepted, found: Json) -> Json:
+    if not accepted.drops_managed or "managedFields" not in found.get("metadata", ()):
+        return found
+    return {**found, "metadata": {name: value for name, value in found["metadata"].items() if name != "managedFields"}}
+
+
+def answer(accepted: Accepted, body: Json, code: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A whole answer."""
+    if accepted.media_type == YAML:
+        return Response(code, yaml.dump(body, Dumper=yaml.CSafeDumper, sort_keys=True).encode(), YAML, headers or {})
+    return Response(code, _ENCODE(body) + b"\n", JSON, headers or {})
+
+
+def failure(error: StatusError) -> Response:
+    """The answer to a request that failed."""
+    headers = {"Retry-After": str(error.retry_after_s)} if error.retry_after_s else {}
+    return Response(error.code, _ENCODE(error.status()) + b"\n", JSON, headers)
+
+
+class ReadBody(Value):
+    """The body of a request: any JSON value, and the paths of fields that it has twice."""
+
+    value: Any
+    duplicates: tuple[str, ...] = ()
+
+
+def read_body(request: Request, data: bytes, definition: str, accepted: Sequence[str] = OBJECTS) -> ReadBody:
+    """Read the body of a request. `definition`: that of an object in protobuf form. Raises StatusError 400 or 415."""
+    media_type = request.headers.get("content-type", JSON).partition(";")[0].strip() or JSON
+    if media_type not in accepted:
+        raise unsupported_media_type(accepted)
+    if media_type == PROTOBUF:
+        try:
+            return ReadBody(decode_object(data, ".".join(definition.rsplit(".", 3)[1:])))
+        except ProtobufDecodeError as error:
+            raise bad_request(f"the body cannot be decoded: {error}") from error
+    try:
+        document = read_document(data)
+    except DocumentError as error:
+        raise bad_request(f"couldn't get version/kind; json parse error: {error}") from error
+    if document.more:
+        raise bad_request("the body has more than one document")
+    return ReadBody(document.value, tuple(place.path for place in document.duplicates))

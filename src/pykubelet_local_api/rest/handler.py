@@ -1,0 +1,212 @@
+"""The HTTP interface: who asks, what for, and which part answers.
+
+Every request is authenticated and authorized before its body is read. Errors are answers of kind Status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import Value
+from pykubelet.net.http.server import Answer, Response, ServedConnection, StreamedResponse, text
+from pykubelet.net.http.wire import BadRequest, Request
+from pykubelet_local_api.errors import StatusError, method_not_allowed, unknown_path
+from pykubelet_local_api.kinds.discovery import discovery
+from pykubelet_local_api.kinds.openapi import openapi
+from pykubelet_local_api.objects import Json
+from pykubelet_local_api.registry import ObjectRegistry
+from pykubelet_local_api.rest.access import ClientAccess
+from pykubelet_local_api.rest.formats import (
+    JSON,
+    Accepted,
+    answer,
+    failure,
+    negotiate,
+    read_body,
+    shown_list,
+    shown_object,
+)
+from pykubelet_local_api.rest.options import ListOptions, read_list_options
+from pykubelet_local_api.rest.paths import Target, parse_target
+from pykubelet_local_api.rest.reads import Page, read_list, read_object, selected
+from pykubelet_local_api.rest.subresources import Acts
+from pykubelet_local_api.rest.watches import WatchRequest, WatchStream
+from pykubelet_local_api.rest.writes import Write, Writes
+from pykubelet_local_api.store.store import ObjectStore
+from pykubelet_local_api.view import RequestUser
+
+log = Log("local-api")
+_VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_HEALTH = ("/healthz", "/livez", "/readyz")
+#: A list of more objects is sent in parts, so that the event loop is not held while it is encoded.
+WHOLE_LIST = 200
+#: The longest time that a write may take before the client is answered; the write may still be made.
+WRITE_LIMIT_S = 60.0
+
+
+class AskedRequest(Value):
+    """One request: what it is about, and who asks."""
+
+    request: Request
+    connection: ServedConnection
+    user: RequestUser
+    target: Target
+
+
+#: Answers requests for subresources that the agent serves: logs, exec and the like.
+Streams = Callable[[AskedRequest], Awaitable[Answer]]
+
+
+class ObjectsHandler:
+    """Answers all requests. `version`: the body of `/version`; `problem`: what keeps the server from being ready, "" for nothing."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        registry: ObjectRegistry,
+        access: ClientAccess,
+        streams: Streams,
+        version: Json,
+        problem: Callable[[], str],
+    ) -> None:
+        self._store = store
+        self._access = access
+        self._streams = streams
+        self._version = version
+        self._problem = problem
+        self._writes = Writes(store, registry)
+        self._acts = Acts(store, registry, access)
+
+    async def __call__(self, request: Request, connection: ServedConnection) -> Answer:
+        """Answer one request."""
+        try:
+            user = self._access.authenticate(request, connection.certificate)
+            if "system:unauthenticated" not in user.groups:
+                await connection.admit()
+            target = parse_target(request.path)
+            if target is None:
+                return self._other_path(request, user)
+            return await self._resource(AskedRequest(request, connection, user, target))
+        except StatusError as error:
+            return failure(error)
+        except BadRequest as error:
+            return failure(StatusError(error.status, "BadRequest", str(error)))
+
+    # -- paths that are no resource's
+
+    def _other_path(self, request: Request, user: RequestUser) -> Response:
+        path = request.path if request.path == "/" else request.path.rstrip("/")
+        if request.method not in ("GET", "HEAD"):
+            self._access.check_path(user, _VERBS.get(request.method, request.method.lower()), path)
+            raise unknown_path() if not path.startswith(("/api", "/apis")) else method_not_allowed()
+        self._access.check_path(user, "get", path)
+        if path.startswith(_HEALTH):
+            problem = self._problem() if path.startswith("/readyz") else ""
+            return text(500 if problem else 200, problem or "ok")
+        if path == "/version":
+            return Response(200, msgspec.json.encode(self._version), JSON)
+        accept = request.headers.get("accept", "")
+        if (found := discovery(path, accept)) is not None:
+            return Response(200, found.body, found.content_type)
+        if (document := openapi(path, accept)) is not None:
+            return Response(200, document.body, document.content_type)
+        if (keys := self._access.document(path)) is not None:
+            return Response(200, msgspec.json.encode(keys), JSON)
+        raise unknown_path()
+
+    # -- resources
+
+    async def _resource(self, asked: AskedRequest) -> Answer:
+        request, target = asked.request, asked.target
+        verb = _VERBS.get(request.method)
+        if verb is None:
+            raise method_not_allowed()
+        options = read_list_options(request) if verb == "get" and not target.subresource else None
+        if options is not None and (options.is_watch or not target.name):
+            verb = "watch" if options.is_watch else "list"
+        if verb == "delete" and not target.name:
+            verb = "deletecollection"
+        self._access.check_resource(asked.user, verb, target, request.first("fieldSelector"))
+        if target.kind.name in ("Pod", "Node", "Service") and target.subresource in _STREAMED:
+            return await self._streams(asked)
+        if options is not None and verb in ("list", "watch"):
+            if verb not in target.kind.verbs:
+                raise method_not_allowed()
+            return self._collection(asked, options)
+        if verb == "get":
+            if target.kind.is_review or target.subresource in _ACTS:
+                raise method_not_allowed()
+            found = read_object(self._store, target.kind, target.namespace, target.name)
+            accepted = negotiate(request)
+            return answer(accepted, shown_object(accepted, target.kind, found, self._store.now))
+        return await self._write(asked, verb)
+
+    def _collection(self, asked: AskedRequest, options: ListOptions) -> Answer:
+        kind, namespace = asked.target.kind, asked.target.namespace
+        accepted = negotiate(asked.request)
+        if options.is_watch:
+            wants = selected(kind, options)
+            stream = WatchStream(
+                self._store, WatchRequest(kind, namespace, asked.target.name, wants, options, accepted)
+            )
+            return StreamedResponse(200, stream, JSON)
+        page = read_list(self._store, kind, namespace, options)
+        if len(page.items) > WHOLE_LIST and accepted.media_type == JSON and not accepted.form:
+            return StreamedResponse(200, _list_in_parts(accepted, asked.target, page, self._store.now), JSON)
+        return answer(accepted, shown_list(accepted, kind, page.items, page.metadata, self._store.now))
+
+    async def _write(self, asked: AskedRequest, verb: str) -> Answer:
+        target = asked.target
+        body = await asked.connection.read_body()
+        write = Write(asked.request, body, target, asked.user, negotiate(asked.request))
+        try:
+            async with asyncio.timeout(WRITE_LIMIT_S):
+                return await self._done(write, verb)
+        except TimeoutError as error:
+            message = "the write has not come to its end in time; it may still be made"
+            raise StatusError(504, "Timeout", message, retry_after_s=1) from error
+
+    async def _done(self, write: Write, verb: str) -> Answer:
+        target = write.target
+        if target.kind.is_review and target.kind.name != "Binding":
+            if verb != "create":
+                raise method_not_allowed()
+            body = read_body(write.request, write.body, target.kind.definition).value
+            found = self._access.review(
+                target.kind, body if isinstance(body, dict) else {}, write.user, target.namespace
+            )
+            return answer(write.accepted, found, 201)
+        match verb, bool(target.name), target.subresource:
+            case "create", False, "" if target.kind.name != "Binding":
+                return await self._writes.create(write)
+            case "create", _, _:
+                return await self._acts.post(write)
+            case "update", True, sub if sub not in _ACTS:
+                return await self._writes.update(write)
+            case "patch", True, sub if sub not in _ACTS and sub != "finalize":
+                return await self._writes.patch(write)
+            case "delete", True, "":
+                return await self._writes.delete(write)
+            case "deletecollection", False, "" if "deletecollection" in target.kind.verbs:
+                return await self._writes.delete_collection(write)
+        raise method_not_allowed()
+
+
+_STREAMED = frozenset({"attach", "exec", "log", "portforward", "proxy"})
+_ACTS = frozenset({"binding", "eviction", "token"})
+
+
+async def _list_in_parts(accepted: Accepted, target: Target, page: Page, now: float) -> AsyncIterator[bytes]:
+    """A long list as parts of its JSON text. Other tasks run between them."""
+    whole = msgspec.json.encode(shown_list(accepted, target.kind, (), page.metadata, now))
+    head, mark, tail = whole.rpartition(b"[]")
+    yield head + mark[:1]
+    for start in range(0, len(page.items), WHOLE_LIST):
+        shown = shown_list(accepted, target.kind, page.items[start : start + WHOLE_LIST], {}, now)["items"]
+        yield (b"," if start else b"") + msgspec.json.encode(shown)[1:-1]
+        await asyncio.sleep(0)
+    yield mark[1:] + tail + b"\n"

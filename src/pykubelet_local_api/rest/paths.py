@@ -1,0 +1,45 @@
+"""Reads the paths of requests for resources. Pure. Source: Kubernetes documentation, "Kubernetes API Concepts", "Resource URIs"."""
+
+from __future__ import annotations
+
+from pykubelet.base.kit.values import Value
+from pykubelet_local_api.kinds.kind import ResourceKind
+from pykubelet_local_api.kinds.table import BY_PATH
+
+
+class Target(Value):
+    """What a path names: a collection (`name` empty), an object, or a subresource.
+
+    `rest`: what follows the subresource, without its first slash; only proxies have it.
+    """
+
+    kind: ResourceKind
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    rest: str = ""
+
+
+def parse_target(path: str) -> Target | None:
+    """What the path names; None: nothing that is served."""
+    match path.split("/"):
+        case ["", "api", version, *parts]:
+            group = ""
+        case ["", "apis", group, version, *parts] if group:
+            pass
+        case _:
+            return None
+    namespace = ""
+    if len(parts) > 2 and parts[0] == "namespaces" and (group, version, parts[2]) in BY_PATH:
+        namespace, parts = parts[1], parts[2:]
+        if not namespace:
+            return None
+    kind = BY_PATH.get((group, version, parts[0])) if parts else None
+    if kind is None or (namespace and not kind.is_namespaced):
+        return None
+    _, name, subresource, *rest = (*parts, "", "")[: max(3, len(parts))]
+    if (subresource and subresource not in kind.subresources) or (rest and subresource != "proxy"):
+        return None
+    if not name and len(parts) > 1:
+        return None
+    return Target(kind, namespace, name, subresource, "/".join(rest))

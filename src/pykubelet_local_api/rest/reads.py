@@ -1,0 +1,127 @@
+"""Answers to reads: one object, and lists with selectors, pages and versions.
+
+A list is what was stored at one version. Its pages are all of that version: what has changed since is undone from the history.
+Source: Kubernetes documentation, "Kubernetes API Concepts", "Retrieving large results sets in chunks", "Resource versions".
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+
+import msgspec
+
+from pykubelet.base.kit.text import parse_decimal
+from pykubelet.base.kit.values import Value
+from pykubelet_local_api.errors import StatusError, bad_request, expired, not_found
+from pykubelet_local_api.kinds.conversion import to_served
+from pykubelet_local_api.kinds.kind import ResourceKind
+from pykubelet_local_api.objects import Json
+from pykubelet_local_api.rest.options import ListOptions
+from pykubelet_local_api.rest.selectors import Wants, everything, read_selectors
+from pykubelet_local_api.store.store import ObjectStore
+
+_TOO_OLD = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue "
+    "parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided "
+    "token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was "
+    "returned and now may show up in the list."
+)
+
+
+class Page(Value):
+    """A list, or a part of one. `metadata`: that of the list."""
+
+    items: Sequence[Json]
+    metadata: Json
+
+
+class _Token(msgspec.Struct):
+    """Where a list continues: behind `start`, at version `rv`; -1: at the present one."""
+
+    rv: int
+    start: tuple[str, str]
+
+
+def read_object(store: ObjectStore, kind: ResourceKind, namespace: str, name: str) -> Json:
+    """One object. Raises StatusError 404."""
+    found = store.get(kind.storage, namespace, name)
+    if found is None:
+        raise not_found(kind, name)
+    return to_served(kind, found)
+
+
+def read_list(store: ObjectStore, kind: ResourceKind, namespace: str, options: ListOptions) -> Page:
+    """A list, or one page. Raises StatusError 400, 410, or 504 for a version that does not exist yet."""
+    wants = read_selectors(kind, options.labels, options.fields)
+    version, start = store.version, ("", "")
+    if options.token:
+        if options.version not in ("", "0"):
+            raise bad_request("specifying resource version is not allowed when using continue")
+        version, start = _continued(store, options.token)
+    elif options.version not in ("", "0"):
+        asked = parse_version(options.version)
+        check_not_future(store, asked)
+        if options.match == "Exact":
+            if asked < store.history.oldest:
+                raise expired(
+                    f"The resourceVersion for the provided list is too old: {asked} ({store.history.oldest})."
+                )
+            version = asked
+    found = [
+        (key, to_served(kind, item))
+        for key, item in store.items(kind.storage, version)
+        if key > start and (not namespace or key[0] == namespace)
+    ]
+    wanted = found if wants is everything else [(key, item) for key, item in found if wants(item)]
+    has_pages = options.limit and (options.version != "0" or options.token)  # a list from the cache has none
+    metadata: Json = {"resourceVersion": str(version)}
+    if has_pages and len(wanted) > options.limit:
+        metadata["continue"] = _token_text(_Token(version, wanted[options.limit - 1][0]))
+        if wants is everything:
+            metadata["remainingItemCount"] = len(wanted) - options.limit
+        wanted = wanted[: options.limit]
+    return Page([item for _, item in wanted], metadata)
+
+
+def parse_version(text: str) -> int:
+    """A resource version of a request. Raises StatusError 400."""
+    version = parse_decimal(text)
+    if version is None:
+        raise bad_request(
+            f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        )
+    return version
+
+
+def check_not_future(store: ObjectStore, version: int) -> None:
+    """Refuse a version that does not exist yet (504)."""
+    if version > store.version:
+        cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+        message = f"Too large resource version: {version}, current: {store.version}"
+        raise StatusError(504, "Timeout", message, {"causes": [cause]}, retry_after_s=1)
+
+
+def selected(kind: ResourceKind, options: ListOptions) -> Wants:
+    """The selector of a request. Raises StatusError 400."""
+    return read_selectors(kind, options.labels, options.fields)
+
+
+def _token_text(token: _Token) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(token)).decode().rstrip("=")
+
+
+def _continued(store: ObjectStore, text: str) -> tuple[int, tuple[str, str]]:
+    """The version and the place of a list that continues."""
+    try:
+        token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
+    except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
+        raise bad_request(f"continue key is not valid: {error}") from error
+    if token.rv < 0:
+        return store.version, token.start
+    if not store.history.oldest <= token.rv <= store.version:
+        refusal = expired(_TOO_OLD)
+        refusal.metadata["continue"] = _token_text(_Token(-1, token.start))
+        raise refusal
+    return token.rv, token.start

@@ -1,0 +1,100 @@
+"""The subresources that are acts: binding and eviction of pods, and tokens of service accounts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykubelet.net.http.server import Response
+from pykubelet_local_api.errors import StatusError, bad_request, conflict, not_found
+from pykubelet_local_api.kinds.table import STORED
+from pykubelet_local_api.objects import Json, is_deleting, timestamp
+from pykubelet_local_api.registry import ObjectRegistry
+from pykubelet_local_api.rest.access import ClientAccess
+from pykubelet_local_api.rest.formats import answer, read_body
+from pykubelet_local_api.rest.options import is_dry_run, read_delete_options, read_manager
+from pykubelet_local_api.rest.writes import Write
+from pykubelet_local_api.store.store import ObjectStore
+from pykubelet_local_api.write_options import WriteOptions
+
+PODS = STORED["pods"]
+#: What bodies are, by subresource.
+_DEFINITIONS = {"eviction": "io.k8s.api.policy.v1.Eviction", "token": "io.k8s.api.authentication.v1.TokenRequest"}
+_SUCCESS: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+
+
+class Acts:
+    """POST of those subresources. All methods raise StatusError."""
+
+    def __init__(self, store: ObjectStore, registry: ObjectRegistry, access: ClientAccess) -> None:
+        self._store = store
+        self._registry = registry
+        self._access = access
+
+    async def post(self, write: Write) -> Response:
+        """Carry out the act that the target names. Raises StatusError 405 for a subresource that is none."""
+        definition = _DEFINITIONS.get(write.target.subresource, "io.k8s.api.core.v1.Binding")
+        body = read_body(write.request, write.body, definition).value
+        if not isinstance(body, dict):
+            raise bad_request("the body is not an object")
+        match write.kind.plural, write.target.subresource:
+            case "pods", "binding":
+                return await self._bind(write, write.target.name, body)
+            case "bindings", "":
+                return await self._bind(write, str((body.get("metadata") or {}).get("name") or ""), body)
+            case "pods", "eviction":
+                return await self._evict(write, body)
+            case "serviceaccounts", "token":
+                found = self._access.token(write.target.namespace, write.target.name, body, write.user)
+                return answer(write.accepted, found, 201)
+        raise StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+
+    async def _bind(self, write: Write, name: str, body: Json) -> Response:
+        """Bind a pod to a node, once. Source: the API reference, Binding."""
+        target: Any = body.get("target")
+        node = str(target.get("name") or "") if isinstance(target, dict) else ""
+        if not node:
+            raise StatusError(422, "Invalid", f'Binding "{name}" is invalid: target.name: Required value')
+        annotations = (body.get("metadata") or {}).get("annotations") or {}
+
+        def edit(pod: Json | None) -> Json:
+            assert pod is not None
+            if is_deleting(pod):
+                raise conflict(PODS, name, f"pod {name} is being deleted, cannot be assigned to a host")
+            if bound := pod["spec"].get("nodeName"):
+                raise conflict(PODS, name, f"pod {name} is already assigned to node {bound!r}".replace("'", '"'))
+            if pod["spec"].get("schedulingGates"):
+                raise conflict(PODS, name, f"pod {name} has non-empty .spec.schedulingGates")
+            pod["spec"]["nodeName"] = node
+            if annotations:
+                pod["metadata"]["annotations"] = {**(pod["metadata"].get("annotations") or {}), **annotations}
+            scheduled = {
+                "type": "PodScheduled",
+                "status": "True",
+                "lastTransitionTime": timestamp(self._store.now),
+                "lastProbeTime": None,
+            }
+            status = pod.setdefault("status", {})
+            kept = [entry for entry in status.get("conditions") or () if entry.get("type") != "PodScheduled"]
+            status["conditions"] = [*kept, scheduled]
+            return pod
+
+        options = WriteOptions(
+            write.user,
+            read_manager(write.request, "CreateOptions"),
+            is_dry_run=is_dry_run(write.request.query.get("dryRun", []), "CreateOptions"),
+        )
+        await self._registry.update(PODS, write.target.namespace, name, edit, options, "binding")
+        return answer(write.accepted, {**_SUCCESS, "code": 201}, 201)
+
+    async def _evict(self, write: Write, body: Json) -> Response:
+        """Delete a pod. There are no disruption budgets here, so nothing refuses it."""
+        target = write.target
+        if self._store.get("pods", target.namespace, target.name) is None:
+            raise not_found(PODS, target.name)
+        asked = body.get("deleteOptions") or {}
+        if not isinstance(asked, dict):
+            raise bad_request("deleteOptions is not an object")
+        await self._registry.delete(
+            PODS, target.namespace, target.name, read_delete_options(write.request, asked, write.user)
+        )
+        return answer(write.accepted, {**_SUCCESS, "code": 201}, 201)

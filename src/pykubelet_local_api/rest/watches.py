@@ -1,0 +1,196 @@
+"""Watches: the changes of a resource as a stream of lines, until the client leaves or the time is over.
+
+A watch reads the history at its own pace. One that is so slow that the history has forgotten what it needs gets an error 410, as does
+one from an older version; its client lists again. Source: Kubernetes documentation, "Kubernetes API Concepts", "Efficient detection of
+changes", "Watch bookmarks" and "Streaming lists".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator
+
+import msgspec
+
+from pykubelet.base.kit.values import Value
+from pykubelet_local_api.errors import StatusError, expired
+from pykubelet_local_api.kinds.conversion import to_served
+from pykubelet_local_api.kinds.kind import ResourceKind
+from pykubelet_local_api.objects import Json
+from pykubelet_local_api.rest.formats import Accepted, Form, shown_object
+from pykubelet_local_api.rest.options import ListOptions
+from pykubelet_local_api.rest.reads import check_not_future, parse_version
+from pykubelet_local_api.rest.selectors import Wants, everything
+from pykubelet_local_api.store.history import ChangeType, StoredChange
+from pykubelet_local_api.store.store import ObjectStore
+
+#: A watch without `timeoutSeconds` ends after this many seconds, up to twice as many, so that not all end at once.
+TIMEOUT_S = 1800
+MAX_TIMEOUT_S = 86_400
+#: Seconds between bookmarks, with up to a quarter more.
+BOOKMARK_S = 60.0
+#: So many lines are made before other tasks run.
+LINES_AT_ONCE = 100
+INITIAL_END = "k8s.io/initial-events-end"
+
+
+class WatchRequest(Value):
+    """What a watch wants. `namespace` "": all; `name` "": all objects."""
+
+    kind: ResourceKind
+    namespace: str
+    name: str
+    wants: Wants
+    options: ListOptions
+    accepted: Accepted
+
+
+class WatchStream:
+    """The lines of one watch: an asynchronous iterator that `aclose` ends. Made before the first line, so that errors are answers."""
+
+    def __init__(self, store: ObjectStore, request: WatchRequest) -> None:
+        self._store = store
+        self._request = request
+        self._wakeup = asyncio.Event()
+        self._has_columns = False
+        options = request.options
+        self._is_initial = options.version in ("", "0") if options.send_initial is None else options.send_initial
+        self._version = store.version
+        if options.version not in ("", "0"):
+            asked = parse_version(options.version)
+            if options.send_initial is not None:
+                check_not_future(store, asked)
+            else:
+                self._version = asked
+        store.watch(request.kind.storage, self._wakeup)
+        self._lines = self._stream()
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await anext(self._lines)
+
+    async def aclose(self) -> None:
+        """End the watch."""
+        self._store.unwatch(self._request.kind.storage, self._wakeup)
+        await self._lines.aclose()
+
+    async def _stream(self) -> AsyncGenerator[bytes, None]:
+        options = self._request.options
+        limit_s = min(options.timeout_s or int(TIMEOUT_S * (1 + random.random())), MAX_TIMEOUT_S)
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + limit_s
+        yield b""  # the head of the answer goes out before the first change
+        if self._is_initial:
+            async for lines in self._initial():
+                yield lines
+        marks = loop.time() + BOOKMARK_S * (1 + random.random() / 4)
+        while loop.time() < ends:
+            self._wakeup.clear()
+            try:
+                lines = self._next_lines()
+            except StatusError as error:
+                yield _line("ERROR", error.status())
+                return
+            if lines:
+                yield lines
+                continue
+            if options.has_bookmarks and loop.time() >= marks:
+                marks = loop.time() + BOOKMARK_S * (1 + random.random() / 4)
+                yield self._bookmark()
+            until = min(ends, marks) if options.has_bookmarks else ends
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._wakeup.wait()
+            except TimeoutError:
+                pass
+        if options.has_bookmarks:
+            yield self._bookmark()
+
+    async def _initial(self) -> AsyncIterator[bytes]:
+        """All objects as new ones, and for a client that asked for them the bookmark that ends them."""
+        self._version = self._store.version
+        lines: list[bytes] = []
+        for found in [*self._store.list(self._request.kind.storage, self._request.namespace)]:
+            served = to_served(self._request.kind, found)
+            if self._covers(served) and self._request.wants(served):
+                lines.append(self._event(ChangeType.ADDED, served))
+            if len(lines) == LINES_AT_ONCE:
+                yield b"".join(lines)
+                lines.clear()
+                await asyncio.sleep(0)
+        yield b"".join(lines)
+        if self._request.options.send_initial:
+            yield self._bookmark({INITIAL_END: "true"})
+
+    def _covers(self, found: Json) -> bool:
+        request, meta = self._request, found["metadata"]
+        return (not request.namespace or meta.get("namespace") == request.namespace) and (
+            not request.name or meta["name"] == request.name
+        )
+
+    def _next_lines(self) -> bytes:
+        """The lines of the next changes. Raises StatusError 410."""
+        store, lines = self._store, []
+        if not store.history.oldest <= self._version <= store.version:
+            raise expired(f"too old resource version: {self._version} ({store.history.oldest})")
+        if self._version == store.version:
+            return b""
+        changes = store.history.after(self._request.kind.storage, self._version)
+        for change in changes[:LINES_AT_ONCE]:
+            lines.append(self._line_of(change))
+        self._version = changes[LINES_AT_ONCE - 1].version if len(changes) > LINES_AT_ONCE else store.version
+        return b"".join(lines)
+
+    def _line_of(self, change: StoredChange) -> bytes:
+        """The line of a change; empty if this watch does not see it. An object that begins to fit the selector is a new one."""
+        kind, wants = self._request.kind, self._request.wants
+        if not self._covers(change.object):
+            return b""
+        if wants is everything:
+            return self._event(change.type, to_served(kind, change.object))
+        was = change.before is not None and wants(to_served(kind, change.before))
+        served = to_served(kind, change.object)
+        if change.type is not ChangeType.DELETED and wants(served):
+            return self._event(ChangeType.MODIFIED if was else ChangeType.ADDED, served)
+        if not was:
+            return b""
+        assert change.before is not None
+        last = served if change.type is ChangeType.DELETED else to_served(kind, change.before)
+        version = {"resourceVersion": change.object["metadata"]["resourceVersion"]}
+        return self._event(ChangeType.DELETED, {**last, "metadata": last["metadata"] | version})
+
+    def _event(self, event: str, served: Json) -> bytes:
+        shown = shown_object(self._request.accepted, self._request.kind, served, self._store.now)
+        if self._request.accepted.form is Form.TABLE:
+            if self._has_columns:
+                shown = shown | {"columnDefinitions": None}
+            self._has_columns = True
+        return _line(event, shown)
+
+    def _bookmark(self, annotations: dict[str, str] | None = None) -> bytes:
+        kind = self._request.kind
+        meta: Json = {"resourceVersion": str(self._version), "creationTimestamp": None}
+        if annotations:
+            meta["annotations"] = annotations
+        found: Json = {"kind": kind.name, "apiVersion": kind.api_version, "metadata": meta}
+        if self._request.accepted.form is Form.TABLE:
+            found = {
+                "kind": "Table",
+                "apiVersion": "meta.k8s.io/v1",
+                "metadata": meta,
+                "columnDefinitions": [],
+                "rows": [],
+            }
+        elif self._request.accepted.form is not Form.OBJECT:
+            found = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta}
+        return _line("BOOKMARK", found)
+
+
+def _line(event: str, found: Json) -> bytes:
+    return msgspec.json.encode({"type": event, "object": found}) + b"\n"
+
+
+__all__ = ["WatchRequest", "WatchStream"]

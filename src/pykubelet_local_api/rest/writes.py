@@ -1,0 +1,245 @@
+"""Answers to writes: create, update, patch, delete, and deletions of collections.
+
+Owns: which body and parameters a write takes, and what it answers. What a write does is the registry's.
+Source: the Kubernetes API reference; Kubernetes documentation, "Server-Side Apply" and "Update API Objects in Place Using kubectl patch".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pykubelet.base.kit.values import Value
+from pykubelet.net.http.server import Response
+from pykubelet.net.http.wire import Request
+from pykubelet_local_api.errors import StatusError, bad_request, unsupported_media_type
+from pykubelet_local_api.kinds.decode import FieldValidation, check_validation, decode_body
+from pykubelet_local_api.kinds.kind import ResourceKind
+from pykubelet_local_api.kinds.schema import schema_of
+from pykubelet_local_api.objects import Json
+from pykubelet_local_api.patch.json_patch import check_operations, json_patch, merge_patch, unknown_members
+from pykubelet_local_api.patch.managed import apply
+from pykubelet_local_api.patch.patched import decode_patched
+from pykubelet_local_api.patch.strategic import strategic_patch
+from pykubelet_local_api.registry import Deletion, ObjectRegistry
+from pykubelet_local_api.rest.formats import Accepted, ReadBody, answer, read_body, shown_list, shown_object
+from pykubelet_local_api.rest.options import is_dry_run, read_bool, read_delete_options, read_list_options, read_manager
+from pykubelet_local_api.rest.paths import Target
+from pykubelet_local_api.rest.reads import read_list
+from pykubelet_local_api.store.store import ObjectStore
+from pykubelet_local_api.view import RequestUser
+from pykubelet_local_api.write_options import WriteOptions
+
+JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
+STRATEGIC_PATCH, APPLY_PATCH = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
+PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+DELETE_OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
+#: So many warnings are sent at most, each with so many characters.
+MAX_WARNINGS, MAX_WARNING = 10, 1000
+
+
+class Write(Value):
+    """One request that writes. `body`: as it was received."""
+
+    request: Request
+    body: bytes
+    target: Target
+    user: RequestUser
+    accepted: Accepted
+
+    @property
+    def kind(self) -> ResourceKind:
+        """The kind of its objects."""
+        return self.target.kind
+
+    def shown(self, found: Json, code: int, now: float, warnings: Sequence[str] = ()) -> Response:
+        """The answer with an object."""
+        return answer(
+            self.accepted, shown_object(self.accepted, self.kind, found, now), code, _warning_headers(warnings)
+        )
+
+
+class Writes:
+    """The writes of all kinds. All methods raise StatusError."""
+
+    def __init__(self, store: ObjectStore, registry: ObjectRegistry) -> None:
+        self._store = store
+        self._registry = registry
+
+    async def create(self, write: Write) -> Response:
+        """POST of a collection."""
+        options = _options(write, "CreateOptions")
+        body, warnings = _decoded(write, read_body(write.request, write.body, write.kind.definition), "CreateOptions")
+        found = await self._registry.create(write.kind, write.target.namespace, body, options)
+        return write.shown(found, 201, self._store.now, warnings)
+
+    async def update(self, write: Write) -> Response:
+        """PUT of an object or a subresource."""
+        options, target = _options(write, "UpdateOptions"), write.target
+        body, warnings = _decoded(write, read_body(write.request, write.body, write.kind.definition), "UpdateOptions")
+        if not (body.get("metadata") or {}).get("name"):
+            raise bad_request("the name of the object (based on URL) was undeterminable: name must be provided")
+        found, _ = await self._registry.update(
+            write.kind, target.namespace, target.name, lambda _: body, options, target.subresource
+        )
+        return write.shown(found, 200, self._store.now, warnings)
+
+    async def patch(self, write: Write) -> Response:
+        """PATCH of an object or a subresource, of one of four types."""
+        media_type = write.request.headers.get("content-type", "").partition(";")[0].strip()
+        if media_type not in PATCHES:
+            raise unsupported_media_type(PATCHES)
+        is_apply = media_type == APPLY_PATCH
+        target, options = write.target, _options(write, "PatchOptions", is_apply=is_apply)
+        validation = check_validation(write.request.first("fieldValidation"), "PatchOptions")
+        is_forced = read_bool(write.request, "force")
+        if is_forced and not is_apply:
+            raise bad_request(
+                'PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch'
+            )
+        # a patch is JSON, or YAML for an apply; its media type is none of bodies
+        body = read_body(write.request, write.body, "", PATCHES)
+        warnings: list[str] = []
+        edit = (
+            self._apply_edit(write, body, validation, options, is_forced, warnings)
+            if is_apply
+            else self._patch_edit(write, media_type, body, validation, warnings)
+        )
+        may_create = is_apply and not target.subresource
+        found, is_new = await self._registry.update(
+            write.kind, target.namespace, target.name, edit, options, target.subresource, may_create=may_create
+        )
+        return write.shown(found, 201 if is_new else 200, self._store.now, warnings)
+
+    def _patch_edit(
+        self, write: Write, media_type: str, body: ReadBody, validation: FieldValidation, warnings: list[str]
+    ) -> Callable[[Json | None], Json]:
+        schema = schema_of(write.kind.definition)
+        remarks = [f'duplicate field "{path}"' for path in body.duplicates]
+        if media_type == JSON_PATCH:
+            remarks += unknown_members(check_operations(body.value))
+
+        def edit(old: Json | None) -> Json:
+            assert old is not None
+            match media_type:
+                case "application/json-patch+json":
+                    new = json_patch(old, body.value)
+                case "application/merge-patch+json":
+                    new = merge_patch(old, body.value)
+                case _:
+                    new = strategic_patch(old, body.value, schema)
+            strategic = body.value if media_type == STRATEGIC_PATCH else None
+            decoded = decode_patched(schema, new, validation, remarks, strategic)
+            warnings[:] = decoded.remarks
+            return decoded.object
+
+        return edit
+
+    def _apply_edit(
+        self,
+        write: Write,
+        body: ReadBody,
+        validation: FieldValidation,
+        options: WriteOptions,
+        is_forced: bool,
+        warnings: list[str],
+    ) -> Callable[[Json | None], Json]:
+        applied = decode_body(write.kind, _object(body.value), validation, body.duplicates)
+        warnings[:] = applied.remarks
+        meta = applied.object.get("metadata") or {}
+        target = write.target
+        if (meta.get("name") or target.name) != target.name:
+            raise bad_request(
+                f"the name of the object ({meta['name']}) does not match the name on the URL ({target.name})"
+            )
+        if meta.get("managedFields"):
+            raise bad_request("metadata.managedFields must be nil")
+
+        def edit(old: Json | None) -> Json:
+            named = {**applied.object, "metadata": {**(applied.object.get("metadata") or {}), "name": target.name}}
+            return apply(
+                old,
+                named,
+                schema_of(write.kind.definition),
+                options.manager,
+                self._store.now,
+                is_forced,
+                target.subresource,
+            )
+
+        return edit
+
+    async def delete(self, write: Write) -> Response:
+        """DELETE of an object. Answers with the object, or with a Status for one that is gone."""
+        target = write.target
+        options = read_delete_options(write.request, _delete_body(write), write.user)
+        deleted = await self._registry.delete(write.kind, target.namespace, target.name, options)
+        return self._deleted(write, deleted)
+
+    def _deleted(self, write: Write, deleted: Deletion) -> Response:
+        """Pods and a few other kinds are answered with themselves, as the API server does; others with a Status once they are gone."""
+        meta = deleted.object["metadata"]
+        if not deleted.is_gone or write.kind.returns_deleted:
+            return write.shown(deleted.object, 200, self._store.now)
+        details = {
+            "name": meta["name"],
+            **({"group": write.kind.group} if write.kind.group else {}),
+            "kind": write.kind.plural,
+            "uid": meta["uid"],
+        }
+        return answer(
+            write.accepted,
+            {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details},
+        )
+
+    async def delete_collection(self, write: Write) -> Response:
+        """DELETE of a collection: each object that the selectors take. Answers with the list of them."""
+        options = read_delete_options(write.request, _delete_body(write), write.user)
+        page = read_list(self._store, write.kind, write.target.namespace, read_list_options(write.request))
+        found = []
+        for item in page.items:
+            meta = item["metadata"]
+            try:
+                deleted = await self._registry.delete(write.kind, meta.get("namespace") or "", meta["name"], options)
+            except StatusError as error:
+                if error.code != 404:  # another client was faster
+                    raise
+                continue
+            found.append(deleted.object)
+        return answer(write.accepted, shown_list(write.accepted, write.kind, found, page.metadata, self._store.now))
+
+
+def _options(write: Write, options: str, *, is_apply: bool = False) -> WriteOptions:
+    request = write.request
+    return WriteOptions(
+        write.user,
+        read_manager(request, options, is_apply=is_apply),
+        is_apply,
+        is_dry_run(request.query.get("dryRun", []), options),
+    )
+
+
+def _object(value: Any) -> Json:
+    if not isinstance(value, dict):
+        raise bad_request("the body is not an object")
+    found: Json = value
+    return found
+
+
+def _decoded(write: Write, body: ReadBody, options: str) -> tuple[Json, Sequence[str]]:
+    validation = check_validation(write.request.first("fieldValidation"), options)
+    decoded = decode_body(write.kind, _object(body.value), validation, body.duplicates)
+    return decoded.object, decoded.remarks
+
+
+def _delete_body(write: Write) -> Json | None:
+    """The DeletionOptions of a body; None without one."""
+    if not write.body:
+        return None
+    return _object(read_body(write.request, write.body, DELETE_OPTIONS).value)
+
+
+def _warning_headers(warnings: Sequence[str]) -> dict[str, str]:
+    """The header of warnings (RFC 9111, obsoleted there but used by Kubernetes): code 299, and quoted texts."""
+    texts = [text[:MAX_WARNING].replace("\\", "\\\\").replace('"', '\\"') for text in warnings[:MAX_WARNINGS]]
+    return {"Warning": ", ".join(f'299 - "{text}"' for text in texts)} if texts else {}

@@ -1,0 +1,203 @@
+"""Puts the program together: which part gets which."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import socket
+import ssl
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.version import VERSIONS, Release
+from pykubelet.edges.host.fs import files
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.proc.netlink import add_address
+from pykubelet.net.http.accept import AdmissionLimits, serve_connections
+from pykubelet.net.http.server import Answer, HttpServer, ServerLimits
+from pykubelet_local_api.access.authority import ApiPlace, prepare, server_context
+from pykubelet_local_api.access.files import AccessError
+from pykubelet_local_api.access.tokens import AccountTokens, open_token_key
+from pykubelet_local_api.clients import Clients
+from pykubelet_local_api.control import RegistryWriter, access_reconcilers, note_changes, prepare_objects
+from pykubelet_local_api.kinds.schema import load_schemas
+from pykubelet_local_api.objects import Json
+from pykubelet_local_api.program import LocalApiOptions
+from pykubelet_local_api.reconcile.loop import ReconcileLoop
+from pykubelet_local_api.reconcile.table import Setup, reconcilers
+from pykubelet_local_api.registry import ObjectRegistry
+from pykubelet_local_api.rest.handler import AskedRequest, ObjectsHandler
+from pykubelet_local_api.store.database import Database, StoreError
+from pykubelet_local_api.store.store import ObjectStore
+from pykubelet_local_api.streams.answer import StreamPath, answer_stream, needs_create, rest_of
+from pykubelet_local_api.streams.transport import Upstreams
+
+log = Log("local-api")
+#: As the API server's limit of a request: an object has 1.5 MB at most, and a patch may be larger than what it makes.
+BODY_BYTES = 3 << 20
+#: Watches have a connection each.
+LIMITS = ServerLimits(connections=1000, body_bytes=BODY_BYTES, stream_idle_s=0)
+
+
+#: AccountTokens of service accounts name it, in each cluster of this kind.
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+#: Heads of requests: those of clients that are not authenticated yet, such as ones with long tokens.
+ADMISSION = AdmissionLimits()
+
+
+class LocalApiStartError(Exception):
+    """The program cannot start. The text is for the administrator."""
+
+
+class LocalApi(Value):
+    """The built program. `kubeconfig`: the administrator's."""
+
+    url: str
+    kubeconfig: str
+    store: ObjectStore
+    database: Database
+    writer: RegistryWriter
+    loop: ReconcileLoop
+    server: HttpServer
+    listening: Sequence[socket.socket]
+    tls: ssl.SSLContext
+
+    def parts(self) -> dict[str, Coroutine[Any, Any, None]]:
+        """What runs, by name."""
+        return {
+            "store": self.store.keep_writing(),
+            "changes": note_changes(self.store, self.loop),
+            "reconcile": self.loop.run(),
+            "server": self._serve(),
+        }
+
+    async def _serve(self) -> None:
+        await prepare_objects(self.store, self.writer)
+        async with Supervisor("listening") as tasks:
+            for number, listening in enumerate(self.listening):
+                serve = serve_connections(listening, self.tls, self.server, ADMISSION)
+                tasks.start_root(f"listening-{number}", serve)
+            raise await tasks.wait_failed()
+
+    def close(self) -> None:
+        """Close the files, after all parts have ended. The copy of the objects is renewed."""
+        with contextlib.suppress(StoreError):
+            self.database.copy()
+        self.database.close()
+        for listening in self.listening:
+            listening.close()
+
+
+def build(options: LocalApiOptions, clock: Clock) -> LocalApi:
+    """Build the program. Raises LocalApiStartError. Blocks: nothing is served yet."""
+    try:
+        listening = [_listening("127.0.0.1", options.port)]
+        port = listening[0].getsockname()[1]
+        url = f"https://127.0.0.1:{port}"
+        place = ApiPlace(
+            Path(options.data_dir),
+            url,
+            options.node_name,
+            (socket.gethostname().lower(),),
+            (options.service_address,) if options.service_address else (),
+        )
+        access_files = prepare(place, clock.wall())
+        if files.lock_file(f"{options.data_dir}/lock") is None:
+            raise LocalApiStartError(f"another process uses {options.data_dir}")
+        tokens = AccountTokens(open_token_key(place.folder), ISSUER, url)
+        database = Database(f"{options.data_dir}/objects.db")
+    except (AccessError, HostError, StoreError) as error:
+        raise LocalApiStartError(str(error)) from error
+    load_schemas()  # from a file, so not while clients wait
+    for note in database.notes:
+        log.warning(note)
+    listening += _listen_for_pods(options.service_address)
+    store = ObjectStore(database, clock)
+    registry = ObjectRegistry(store)
+    writer = RegistryWriter(registry)
+    tasks = (
+        *reconcilers(Setup(access_files.authority.pem.decode())),
+        *access_reconcilers(access_files.authority, tokens),
+    )
+    loop = ReconcileLoop(tasks, lambda: store, writer, clock)
+    clients = Clients(store, tokens)
+    streams = AgentStreams(store, Upstreams(*access_files.agent_client, access_files.authority_file), clients)
+    handler = ObjectsHandler(store, registry, clients, streams.answer, version_body(), lambda: "")
+    return LocalApi(
+        url,
+        str(access_files.admin_kubeconfig),
+        store,
+        database,
+        writer,
+        loop,
+        HttpServer(handler, limits=LIMITS),
+        listening,
+        server_context(access_files),
+    )
+
+
+class AgentStreams:
+    """Passes requests for logs, exec and the like on to the agent."""
+
+    def __init__(self, store: ObjectStore, upstreams: Upstreams, clients: Clients) -> None:
+        self._store = store
+        self._upstreams = upstreams
+        self._clients = clients
+
+    async def answer(self, asked: AskedRequest) -> Answer:
+        """Answer one request. Raises StatusError."""
+        target = asked.target
+        path = StreamPath(target.kind, target.namespace, target.name, target.subresource)
+        if needs_create(path):
+            self._clients.check_resource(asked.user, "create", target)
+        return await answer_stream(
+            asked.request,
+            asked.connection,
+            replace(path, rest=rest_of(asked.request, path)),
+            self._store,
+            self._upstreams,
+        )
+
+
+def version_body() -> Json:
+    """The body of `/version`: the release of Kubernetes that this API is."""
+    version = VERSIONS[Release.V1_37]
+    major, minor, _ = version.removeprefix("v").split(".")
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": version,
+        "gitTreeState": "clean",
+        "platform": f"linux/{machine}",
+    }
+
+
+def _listen_for_pods(address: str) -> list[socket.socket]:
+    """A socket at the address of the Service `kubernetes`. None if this process may not have it: then only the host reaches the API."""
+    if not address:
+        return []
+    try:
+        add_address("lo", address)
+        return [_listening(address, 443)]
+    except (HostError, LocalApiStartError) as error:
+        log.warning("pods cannot reach the API", address=address, error=str(error))
+        return []
+
+
+def _listening(address: str, port: int) -> socket.socket:
+    """A listening socket. Raises LocalApiStartError."""
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((address, port))
+        listening.listen(512)
+    except OSError as error:
+        listening.close()
+        raise LocalApiStartError(f"cannot listen on {address}:{port}: {error.strerror}") from error
+    return listening

@@ -1,0 +1,27 @@
+"""A local API in this process, on loopback, with its real files in a temporary folder."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from pykubelet.base.kit.clock import Clock, SystemClock
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet_local_api.program import LocalApiOptions
+from pykubelet_local_api.wiring import LocalApi, build
+
+NODE = "node-1"
+
+
+@asynccontextmanager
+async def serving(folder: Path, clock: Clock | None = None) -> AsyncIterator[LocalApi]:
+    """A server that runs until the block ends. The folder can be served again afterwards."""
+    api = build(LocalApiOptions(str(folder), 0, NODE), clock or SystemClock())
+    try:
+        async with Supervisor("local-api") as tasks:
+            for name, part in api.parts().items():
+                tasks.start_root(name, part)
+            yield api
+    finally:
+        api.close()
