@@ -10,9 +10,11 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 
 from pykubelet.base.manifests.validation.errors import Errors, duplicate, forbidden, invalid, not_supported, required
+from pykubelet_local_api.access.admission import admit_write
 from pykubelet_local_api.objects import Json, timestamp
 from pykubelet_local_api.strategies.common import ObjectStrategy, keep
 from pykubelet_local_api.strategies.strategy import Context
+from pykubelet_local_api.view import CONTROL
 
 USAGES = (
     *("any", "cert sign", "client auth", "code signing", "content commitment", "crl sign", "data encipherment"),
@@ -47,8 +49,13 @@ class SigningRequestStrategy(ObjectStrategy):
         if user.extra:
             spec["extra"] = {key: list(texts) for key, texts in user.extra.items()}
 
+    def admit(self, new: Json, old: Json | None, context: Context) -> None:
+        """Who may ask for this certificate, or approve it, is a matter of access."""
+        admit_write(self.kind, new, old, context.subresource, context.user, context.view)
+
     def prepare_subresource(self, new: Json, old: Json, context: Context) -> None:
         super().prepare_subresource(new, old, context)
+        self.admit(new, old, context)
         status, before = new.setdefault("status", {}), old.get("status") or {}
         if context.subresource == "approval":
             new["status"] = {**before, "conditions": status.get("conditions") or []}
@@ -100,7 +107,7 @@ class SigningRequestStrategy(ObjectStrategy):
             errors += [
                 forbidden("status.conditions", f'updates may not add a condition of type "{kind}"')
                 for kind in _APPROVAL
-                if kind in kinds and kind not in were
+                if kind in kinds and kind not in were and context.user != CONTROL  # it approves and signs at once
             ]
             errors += _certificate_errors(new, old)
         return errors

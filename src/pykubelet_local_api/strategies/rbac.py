@@ -1,6 +1,6 @@
 """Roles and their bindings. Pure. Source: the Kubernetes documentation "Using RBAC Authorization".
 
-That a client grants no more than it has is a matter of access, and is checked there.
+That a client grants no more than it has is a matter of access, which admission asks.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from pykubelet.base.api import labels as names
 from pykubelet.base.api.core import LabelSelector
 from pykubelet.base.manifests.validation.errors import Errors, invalid, invalids, not_supported, required
 from pykubelet.base.manifests.validation.scheduling import validate_label_selector
+from pykubelet_local_api.access.admission import admit_write
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.strategies.common import ObjectStrategy, struct_of
 from pykubelet_local_api.strategies.strategy import Context
@@ -27,6 +28,10 @@ class RoleStrategy(ObjectStrategy):
 
     def default(self, new: Json, old: Json | None, context: Context) -> None:
         new["rules"] = new.get("rules") or None
+
+    def admit(self, new: Json, old: Json | None, context: Context) -> None:
+        """No user gives a right that the user does not have."""
+        admit_write(self.kind, new, old, context.subresource, context.user, context.view)
 
     def validate(self, new: Json, context: Context) -> Errors:
         errors: Errors = []
@@ -78,6 +83,10 @@ class RoleBindingStrategy(ObjectStrategy):
         for subject in new.get("subjects") or ():
             if not subject.get("apiGroup") and subject.get("kind") in ("User", "Group"):
                 subject["apiGroup"] = GROUP
+
+    def admit(self, new: Json, old: Json | None, context: Context) -> None:
+        """No user gives a right that the user does not have."""
+        admit_write(self.kind, new, old, context.subresource, context.user, context.view)
 
     def validate(self, new: Json, context: Context) -> Errors:
         errors: Errors = []
