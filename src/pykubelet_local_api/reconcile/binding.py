@@ -1,4 +1,4 @@
-"""Binds pods to a node, as the default scheduler does, or reports why none takes them. Pure.
+"""Binds pods to a node, as the default scheduler does, or reports why none takes them.
 
 Rules:
 - Pods with a higher priority come first, then older ones. A pod of another scheduler is left alone, and so is one with scheduling gates.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pykubelet_local_api.objects import Json, is_deleting, name_of, namespace_of
+from pykubelet_local_api.objects import Json, is_deleting, name_of, namespace_of, uid_of
 from pykubelet_local_api.reconcile.changes import (
     condition_of,
     created,
@@ -64,19 +64,47 @@ READS = frozenset(
 )
 
 
-def reconcile(view: View) -> list[ObjectChange]:
-    """Bind the pods that fit, and report the others."""
-    waiting: list[Json] = []
-    bound: list[Json] = []
-    for pod in view.list("pods"):
-        if node_of(pod):
-            if not has_ended(pod):
-                bound.append(pod)
-        elif is_waiting(pod):
-            waiting.append(pod)
-    if not waiting:
-        return []
-    return _Pass(view, bound).schedule(sorted(waiting, key=_rank))
+class Binding:
+    """The decision, and which pods with a node it has last looked at: None if no pod waited."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Json] | None = None
+
+    def reconcile(self, view: View) -> list[ObjectChange]:
+        """Bind the pods that fit, and report the others."""
+        waiting: list[Json] = []
+        bound: list[Json] = []
+        for pod in view.list("pods"):
+            if node_of(pod):
+                if not has_ended(pod):
+                    bound.append(pod)
+            elif is_waiting(pod):
+                waiting.append(pod)
+        self._seen = {uid_of(pod): pod for pod in bound} if waiting else None
+        return _Pass(view, bound).schedule(sorted(waiting, key=_rank)) if waiting else []
+
+    def concerns(self, view: View, resource: str, namespace: str, name: str) -> bool:
+        """Any object while pods wait, except pods that use the node as before; else pods without a node."""
+        pod = view.get("pods", namespace, name) if resource == "pods" else None
+        if pod is not None and not node_of(pod):
+            return True
+        if self._seen is None:
+            return False
+        if pod is None:
+            return True
+        before = self._seen.get(uid_of(pod))
+        if before is None:
+            return not has_ended(pod)
+        return _use(before) != _use(pod)
+
+
+def _use(pod: Json) -> tuple[object, ...]:
+    """What other pods may depend on."""
+    meta, status = pod["metadata"], status_of(pod)
+    allocated = [item.get("allocatedResources") for item in status.get("containerStatuses") or ()]
+    allocated += [item.get("allocatedResources") for item in status.get("initContainerStatuses") or ()]
+    claimed = status.get("nodeAllocatableResourceClaimStatuses")
+    return spec_of(pod), meta.get("labels"), has_ended(pod), is_deleting(pod), is_preempted(pod), allocated, claimed
 
 
 def is_waiting(pod: Json) -> bool:
@@ -224,4 +252,7 @@ def _counted(refusals: Sequence[Refusal]) -> str:
     return ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
 
 
-BINDING = Reconciler("binding", READS, reconcile)
+def binding() -> Reconciler:
+    """The reconciler."""
+    decision = Binding()
+    return Reconciler("binding", READS, decision.reconcile, decision.concerns)

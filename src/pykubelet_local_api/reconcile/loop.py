@@ -8,8 +8,8 @@ Rules:
 - The changes of one answer are made together. What is left above a bound is asked for again.
 - A change that comes too late (404, 409) is dropped: the newer object wakes the reconciler. Another failure backs off, for this
   change of this version of the object alone, so that one object cannot stop the others.
-- After an iteration, the loop rests for a multiple of the time that its decisions took. So it costs a small share of a CPU at most,
-  however many objects and writes there are; writes that come meanwhile are looked at together.
+- Each reconciler has a budget of CPU time, which it saves up while it is idle. So it answers at once to a write now and then, and costs a
+  small share of a CPU at most, however many objects and writes there are; writes that come meanwhile are looked at together.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from pykubelet_local_api.view import ObjectChange, View
 log = Log("reconcile")
 #: Changes of one reconciler that are made together.
 MAX_CHANGES = 64
-#: The loop rests this many times as long as its decisions took: 25 for at most 4 % of a CPU.
-REST_FACTOR = 25
-#: The longest rest, in seconds.
-MAX_REST_S = 2.0
+#: The share of a CPU that the decisions of one reconciler take, and the seconds that it saves up at most.
+CPU_SHARE, CPU_SAVED_S = 0.02, 0.2
+#: The longest that a reconciler waits for its share, in seconds: the machine may have been busy with something else meanwhile.
+MAX_WAIT_S = 1.0
 #: Seconds after which the loop looks at the clocks again.
 MAX_SLEEP_S = 30.0
 #: A difference between the clocks, in seconds, by which the wall clock was set.
@@ -64,6 +64,7 @@ class ReconcileLoop:
         self._wakes: dict[str, float | None] = {}
         self._retries: Retries[str] = Retries(RETRY_FIRST_S, RETRY_MOST_S)
         self._failing: dict[str, set[str]] = {}
+        self._budgets = {name: _Budget(clock.monotonic()) for name in self._due}
         self._offset = clock.wall() - clock.monotonic()
         self._watched = frozenset().union(*(reconciler.reads for reconciler in self._reconcilers))
 
@@ -76,23 +77,18 @@ class ReconcileLoop:
     async def run(self) -> None:
         """Reconcile for ever."""
         while True:
-            started = self._clock.monotonic()
-            spent = await self.step()
-            rest = min(spent * REST_FACTOR, MAX_REST_S) - (self._clock.monotonic() - started - spent)
-            if rest > 0:
-                await asyncio.sleep(rest)
+            await self.step()
             await self._wait()
 
-    async def step(self) -> float:
-        """Ask every reconciler that is due once. Returns the seconds that the decisions took."""
+    async def step(self) -> None:
+        """Ask every reconciler that is due and has CPU time left, once."""
         self._wakeup.clear()
-        started = self._clock.monotonic()
         self._find_due()
-        spent = self._clock.monotonic() - started
         for reconciler in self._reconcilers:
-            if reconciler.name in self._due:
-                spent += await self._ask(reconciler)
-        return spent
+            budget = self._budgets[reconciler.name]
+            if reconciler.name in self._due and budget.wait_s(self._clock.monotonic()) <= 0:
+                spent = await self._ask(reconciler)
+                budget.spend(spent, self._clock.monotonic())
 
     def is_idle(self) -> bool:
         """Whether nothing is due and no write waits; what time alone will bring is not counted."""
@@ -154,7 +150,6 @@ class ReconcileLoop:
         ready = [(key, change) for key, change in zip(keys, wanted, strict=True) if key not in waiting]
         if len(ready) > MAX_CHANGES:
             self._due.add(name)
-            self._wakeup.set()
         batch = ready[:MAX_CHANGES]
         results = await asyncio.gather(*(self._apply(key, change) for key, change in batch))
         failed = {key for (key, _), is_made in zip(batch, results, strict=True) if not is_made}
@@ -182,10 +177,8 @@ class ReconcileLoop:
 
     async def _wait(self) -> None:
         """Wait for a write, a retry, or the time of a reconciler."""
-        if self._due:
-            return
         wall, mono = self._clock.wall(), self._clock.monotonic()
-        waits = [MAX_SLEEP_S]
+        waits = [MAX_SLEEP_S, *(self._budgets[name].wait_s(mono) for name in self._due)]
         waits += [wakes - wall for wakes in self._wakes.values() if wakes is not None]
         waits += [self._retries.free_at(key) - mono for key in _all(self._failing.values())]
         try:
@@ -193,6 +186,28 @@ class ReconcileLoop:
                 await self._wakeup.wait()
         except TimeoutError:
             pass
+
+
+class _Budget:
+    """The CPU time that a reconciler may take: `left` seconds, which grow by its share of the time that passes."""
+
+    def __init__(self, now: float) -> None:
+        self._left = CPU_SAVED_S
+        self._at = now
+
+    def wait_s(self, now: float) -> float:
+        """Seconds until some is left; 0: there is some now."""
+        self._earn(now)
+        return max(0.0, -self._left / CPU_SHARE)
+
+    def spend(self, seconds: float, now: float) -> None:
+        """Count the time that a decision took, also more than there was."""
+        self._earn(now)
+        self._left = max(self._left - seconds, -MAX_WAIT_S * CPU_SHARE)
+
+    def _earn(self, now: float) -> None:
+        self._left = min(CPU_SAVED_S, self._left + (now - self._at) * CPU_SHARE)
+        self._at = now
 
 
 def _all(sets: Iterable[set[str]]) -> Iterable[str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
+from operator import is_
 from typing import Any
 
 from pykubelet.base.kit.fnv import fnv1a_32
@@ -28,7 +29,7 @@ from pykubelet_local_api.reconcile.changes import (
     updated,
     with_metadata,
 )
-from pykubelet_local_api.reconcile.pods import has_ended, node_of
+from pykubelet_local_api.reconcile.pods import Remembered, has_ended, node_of
 from pykubelet_local_api.reconcile.reconciler import Reconciler
 from pykubelet_local_api.view import ObjectChange, View
 
@@ -59,12 +60,8 @@ def reconcile(view: View, api: ApiAddress | None) -> list[ObjectChange]:
         labels = found["metadata"].get("labels") or {}
         if labels.get(MANAGER_LABEL) == MANAGER:
             slices[namespace_of(found), labels.get(NAME_LABEL, "")].append(found)
-    pods: dict[str, list[Json]] = defaultdict(list)
     services = list(view.list("services"))
-    if any(spec_of(service).get("selector") for service in services):
-        for pod in view.list("pods"):
-            if not has_ended(pod) and node_of(pod) and status_of(pod).get("podIPs"):
-                pods[namespace_of(pod)].append(pod)
+    pods = _by_label(view) if any(spec_of(service).get("selector") for service in services) else {}
     for service in services:
         if (
             spec_of(service).get("selector")
@@ -72,13 +69,39 @@ def reconcile(view: View, api: ApiAddress | None) -> list[ObjectChange]:
             and not is_deleting(service)
         ):
             key = (namespace_of(service), name_of(service))
-            chosen = [pod for pod in pods[namespace_of(service)] if _is_selected(pod, spec_of(service)["selector"])]
-            wanted = _slices(service, chosen)
-            changes += _differences(SLICES, wanted, slices.pop(key, []))
-            changes += _differences(ENDPOINTS, [_endpoints(service, wanted)], _present(view, ENDPOINTS, *key))
+            first = next(iter(sorted(spec_of(service)["selector"].items())))
+            chosen = [pod for pod in pods.get((key[0], *first), ()) if _is_selected(pod, spec_of(service)["selector"])]
+            present = slices.pop(key, []), _present(view, ENDPOINTS, *key)
+            made_from = (*chosen, None, *present[0], None, *present[1])
+            if not _is_settled(service, made_from):
+                wanted = _slices(service, chosen)
+                due = _differences(SLICES, wanted, present[0])
+                due += _differences(ENDPOINTS, [_endpoints(service, wanted)], present[1])
+                changes += due
+                if not due:
+                    _SETTLED.put(service, made_from)
     for left in slices.values():
         changes += [deleted(SLICES, found) for found in left]
     return changes
+
+
+#: What a Service's objects were compared with when they were as wanted: its pods, slices and Endpoints.
+_SETTLED: Remembered[tuple[Json | None, ...]] = Remembered()
+
+
+def _is_settled(service: Json, made_from: tuple[Json | None, ...]) -> bool:
+    known = _SETTLED.get(service)
+    return known is not None and len(known) == len(made_from) and all(map(is_, known, made_from))
+
+
+def _by_label(view: View) -> dict[tuple[str, str, str], list[Json]]:
+    """The pods that may be endpoints, by namespace and each of their labels."""
+    found: dict[tuple[str, str, str], list[Json]] = defaultdict(list)
+    for pod in view.list("pods"):
+        if not has_ended(pod) and node_of(pod) and status_of(pod).get("podIPs"):
+            for key, value in (pod["metadata"].get("labels") or {}).items():
+                found[namespace_of(pod), key, value].append(pod)
+    return found
 
 
 def _present(view: View, resource: str, namespace: str, name: str) -> list[Json]:

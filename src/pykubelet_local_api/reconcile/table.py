@@ -8,7 +8,7 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.values import Value
 from pykubelet_local_api.reconcile.accounts import accounts
 from pykubelet_local_api.reconcile.attachments import VOLUME_ATTACHMENTS
-from pykubelet_local_api.reconcile.binding import BINDING
+from pykubelet_local_api.reconcile.binding import binding
 from pykubelet_local_api.reconcile.claims import VOLUME_CLAIMS
 from pykubelet_local_api.reconcile.ended import ended_pods
 from pykubelet_local_api.reconcile.expiry import OLD_EVENTS, OLD_REQUESTS
@@ -35,7 +35,7 @@ def reconcilers(setup: Setup) -> tuple[Reconciler, ...]:
     """All reconcilers."""
     return (
         node_lifecycle(setup.monotonic),
-        BINDING,
+        binding(),
         VOLUME_CLAIMS,
         RESOURCE_CLAIMS,
         VOLUME_ATTACHMENTS,

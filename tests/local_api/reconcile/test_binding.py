@@ -8,8 +8,10 @@ import pytest
 from local_api.reconcile.world import World, kinds_of, thing
 
 from pykubelet_local_api.objects import Json
-from pykubelet_local_api.reconcile.binding import BINDING
+from pykubelet_local_api.reconcile.binding import binding
 from pykubelet_local_api.reconcile.changes import annotation_of, condition_of
+
+BINDING = binding()
 
 NO_PREEMPTION = (
     " no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."

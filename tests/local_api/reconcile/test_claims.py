@@ -8,10 +8,12 @@ import pytest
 from local_api.reconcile.world import World, thing
 
 from pykubelet_local_api.objects import Json
-from pykubelet_local_api.reconcile.binding import BINDING
+from pykubelet_local_api.reconcile.binding import binding
 from pykubelet_local_api.reconcile.changes import annotation_of
 from pykubelet_local_api.reconcile.claims import PROVISIONERS, VOLUME_CLAIMS
 from pykubelet_local_api.reconcile.protection import PROTECTION
+
+BINDING = binding()
 
 
 def claim(name: str = "c", storage_class: str | None = "", size: str = "1Gi", **spec: Any) -> Json:

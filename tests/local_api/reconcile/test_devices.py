@@ -8,10 +8,12 @@ import pytest
 from local_api.reconcile.world import World, thing
 
 from pykubelet_local_api.objects import Json
-from pykubelet_local_api.reconcile.binding import BINDING
+from pykubelet_local_api.reconcile.binding import binding
 from pykubelet_local_api.reconcile.changes import condition_of
 from pykubelet_local_api.reconcile.garbage import GARBAGE
 from pykubelet_local_api.reconcile.resource_claims import CLAIMS, RESOURCE_CLAIMS
+
+BINDING = binding()
 
 GROUP = "resource.k8s.io/v1"
 

@@ -13,7 +13,7 @@ from pykubelet_local_api.errors import StatusError, forbidden
 from pykubelet_local_api.kinds.table import STORED
 from pykubelet_local_api.objects import name_of
 from pykubelet_local_api.reconcile.changes import created, deleted, updated, with_metadata
-from pykubelet_local_api.reconcile.loop import MAX_CHANGES, ReconcileLoop
+from pykubelet_local_api.reconcile.loop import CPU_SAVED_S, MAX_CHANGES, MAX_WAIT_S, ReconcileLoop
 from pykubelet_local_api.reconcile.reconciler import Reconciler
 from pykubelet_local_api.view import ObjectChange, View
 
@@ -207,3 +207,24 @@ async def test_the_loop_runs_until_it_is_canceled() -> None:
         await asyncio.sleep(0.1)
         assert labeled(server) == ["a"]
         task.cancel()
+
+
+async def test_a_reconciler_that_costs_much_waits_and_delays_no_other() -> None:
+    clock = ManualClock()
+    asked: list[float] = []
+
+    def slow(view: View) -> list[ObjectChange]:
+        asked.append(clock.monotonic())
+        clock.advance(CPU_SAVED_S + 0.1)
+        return []
+
+    server = Server(clock)
+    costly = Reconciler("costly", frozenset({"configmaps"}), slow)
+    server.loop = loop = ReconcileLoop((costly, LABELING), lambda: server, server, clock)
+    await loop.step()
+    server.put("a")
+    await loop.step()
+    assert (len(asked), labeled(server)) == (1, ["a"])
+    clock.advance(MAX_WAIT_S)
+    await loop.step()
+    assert len(asked) == 2, "what it owes for is earned again"
