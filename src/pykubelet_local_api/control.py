@@ -14,12 +14,14 @@ from pykubelet_local_api.access.token_requests import filled_secrets
 from pykubelet_local_api.access.tokens import AccountTokens
 from pykubelet_local_api.errors import StatusError
 from pykubelet_local_api.kinds.table import STORED
-from pykubelet_local_api.objects import Json, namespace_of
+from pykubelet_local_api.objects import Json, copied, namespace_of
 from pykubelet_local_api.reconcile.loop import ReconcileLoop
 from pykubelet_local_api.reconcile.namespaces import NAMESPACES
 from pykubelet_local_api.reconcile.reconciler import Reconciler
 from pykubelet_local_api.registry import ObjectRegistry
 from pykubelet_local_api.store.store import ObjectStore
+from pykubelet_local_api.strategies.pod_binding import bound
+from pykubelet_local_api.strategies.strategy import Context
 from pykubelet_local_api.view import CONTROL, ObjectChange, Verb, View
 from pykubelet_local_api.write_options import DeletionOptions, WriteOptions
 
@@ -28,31 +30,33 @@ _OPTIONS = WriteOptions(CONTROL, MANAGER)
 
 
 class RegistryWriter:
-    """Makes changes through the registry, as any client's are made. Raises StatusError."""
+    """Makes changes through the registry, as any client's are made. `view`: the objects now. Raises StatusError."""
 
-    def __init__(self, registry: ObjectRegistry) -> None:
+    def __init__(self, registry: ObjectRegistry, view: View) -> None:
         self._registry = registry
+        self._view = view
 
     async def apply(self, change: ObjectChange) -> None:
-        """Make one change."""
-        kind, found = STORED[change.resource], change.object
-        namespace, name = namespace_of(found), str(found["metadata"].get("name") or "")
+        """Make one change. Strategies change what they get in place, so they get a copy: a change shares parts with stored objects."""
+        resource, _, subresource = change.resource.partition("/")
+        kind, wanted = STORED[resource], change.object
+        namespace, name = namespace_of(wanted), str(wanted["metadata"].get("name") or "")
 
-        def edit(_: Json | None) -> Json:
-            return found
+        def edit(old: Json | None) -> Json:
+            if (resource, subresource) == ("pods", "binding"):
+                return bound(old, wanted, name, Context(self._view, CONTROL, subresource))
+            return copied(wanted)
 
         match change.verb:
-            case Verb.CREATE:
-                await self._registry.create(kind, namespace, found, _OPTIONS)
-            case Verb.UPDATE:
-                await self._registry.update(kind, namespace, name, edit, _OPTIONS)
+            case Verb.CREATE if not subresource:
+                await self._registry.create(kind, namespace, copied(wanted), _OPTIONS)
+            case Verb.CREATE | Verb.UPDATE:
+                await self._registry.update(kind, namespace, name, edit, _OPTIONS, subresource)
             case Verb.STATUS:
                 await self._registry.update(kind, namespace, name, edit, _OPTIONS, "status")
             case Verb.DELETE:
-                meta = found["metadata"]
-                await self._registry.delete(
-                    kind, namespace, name, DeletionOptions(CONTROL, change.grace_s, uid=meta.get("uid") or "")
-                )
+                uid = str(wanted["metadata"].get("uid") or "")
+                await self._registry.delete(kind, namespace, name, DeletionOptions(CONTROL, change.grace_s, uid=uid))
 
 
 def access_reconcilers(authority: Authority, tokens: AccountTokens) -> tuple[Reconciler, ...]:

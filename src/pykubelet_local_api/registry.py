@@ -199,7 +199,7 @@ class ObjectRegistry:
         strategy = strategy_of(kind)
         grace_s = strategy.grace_s(old, options.grace_s)
         strategy.prepare_delete(new, Context(at, options.user))
-        _set_propagation(new, options.propagation or strategy.default_propagation(old))
+        _set_propagation(new, options.propagation or _marked_propagation(old) or strategy.default_propagation(old))
         was_deleting = is_deleting(old)
         if not was_deleting:
             meta["deletionTimestamp"] = timestamp(at.now + grace_s)
@@ -317,6 +317,12 @@ def _holds(found: Json) -> bool:
     spec = found.get("spec")
     in_spec = isinstance(spec, dict) and found.get("kind") == "Namespace" and bool(spec.get("finalizers"))
     return bool(found["metadata"].get("finalizers")) or in_spec
+
+
+def _marked_propagation(old: Json) -> str:
+    """What the object's finalizers ask for, if the client does not."""
+    finalizers = old["metadata"].get("finalizers") or ()
+    return "Orphan" if ORPHAN in finalizers else "Foreground" if FOREGROUND in finalizers else ""
 
 
 def _set_propagation(new: Json, propagation: str) -> None:

@@ -29,11 +29,13 @@ from pykubelet_local_api.kinds.schema import load_schemas
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.program import LocalApiOptions
 from pykubelet_local_api.reconcile.loop import ReconcileLoop
+from pykubelet_local_api.reconcile.services import ApiAddress
 from pykubelet_local_api.reconcile.table import Setup, reconcilers
 from pykubelet_local_api.registry import ObjectRegistry
 from pykubelet_local_api.rest.handler import AskedRequest, ObjectsHandler
 from pykubelet_local_api.store.database import Database, StoreError
 from pykubelet_local_api.store.store import ObjectStore
+from pykubelet_local_api.strategies.services import SERVICE_NETWORK
 from pykubelet_local_api.streams.answer import StreamPath, answer_stream, needs_create, rest_of
 from pykubelet_local_api.streams.transport import Upstreams
 
@@ -44,6 +46,8 @@ BODY_BYTES = 3 << 20
 LIMITS = ServerLimits(connections=1000, body_bytes=BODY_BYTES, stream_idle_s=0)
 
 
+#: The port of the Service `kubernetes`.
+SERVICE_PORT = 443
 #: AccountTokens of service accounts name it, in each cluster of this kind.
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 #: Heads of requests: those of clients that are not authenticated yet, such as ones with long tokens.
@@ -119,9 +123,9 @@ def build(options: LocalApiOptions, clock: Clock) -> LocalApi:
     listening += _listen_for_pods(options.service_address)
     store = ObjectStore(database, clock)
     registry = ObjectRegistry(store)
-    writer = RegistryWriter(registry)
+    writer = RegistryWriter(registry, store)
     tasks = (
-        *reconcilers(Setup(access_files.authority.pem.decode())),
+        *reconcilers(Setup(access_files.authority.pem.decode(), api_address(options.service_address), clock.monotonic)),
         *access_reconcilers(access_files.authority, tokens),
     )
     loop = ReconcileLoop(tasks, lambda: store, writer, clock)
@@ -178,13 +182,18 @@ def version_body() -> Json:
     }
 
 
+def api_address(service_address: str) -> ApiAddress:
+    """Where pods find the API. It has no endpoint if it does not listen for pods."""
+    return ApiAddress(service_address or str(SERVICE_NETWORK[1]), service_address, SERVICE_PORT)
+
+
 def _listen_for_pods(address: str) -> list[socket.socket]:
     """A socket at the address of the Service `kubernetes`. None if this process may not have it: then only the host reaches the API."""
     if not address:
         return []
     try:
         add_address("lo", address)
-        return [_listening(address, 443)]
+        return [_listening(address, SERVICE_PORT)]
     except (HostError, LocalApiStartError) as error:
         log.warning("pods cannot reach the API", address=address, error=str(error))
         return []
