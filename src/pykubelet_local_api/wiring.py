@@ -23,6 +23,7 @@ from pykubelet.net.http.server import Answer, HttpServer, ServerLimits
 from pykubelet_local_api.access.authority import ApiPlace, prepare, server_context
 from pykubelet_local_api.access.files import AccessError
 from pykubelet_local_api.access.tokens import AccountTokens, open_token_key
+from pykubelet_local_api.access.upkeep import CertificateUpkeep
 from pykubelet_local_api.clients import Clients
 from pykubelet_local_api.control import RegistryWriter, access_reconcilers, note_changes, prepare_objects
 from pykubelet_local_api.kinds.schema import load_schemas
@@ -70,6 +71,7 @@ class LocalApi(Value):
     server: HttpServer
     listening: Sequence[socket.socket]
     tls: ssl.SSLContext
+    upkeep: CertificateUpkeep
 
     def parts(self) -> dict[str, Coroutine[Any, Any, None]]:
         """What runs, by name."""
@@ -78,6 +80,7 @@ class LocalApi(Value):
             "changes": note_changes(self.store, self.loop),
             "reconcile": self.loop.run(),
             "server": self._serve(),
+            "certificates": self.upkeep.run(),
         }
 
     async def _serve(self) -> None:
@@ -130,7 +133,9 @@ def build(options: LocalApiOptions, clock: Clock) -> LocalApi:
     )
     loop = ReconcileLoop(tasks, lambda: store, writer, clock)
     clients = Clients(store, tokens)
-    streams = AgentStreams(store, Upstreams(*access_files.agent_client, access_files.authority_file), clients)
+    upstreams = Upstreams(*access_files.agent_client, access_files.authority_file)
+    streams = AgentStreams(store, upstreams, clients)
+    tls = server_context(access_files)
     handler = ObjectsHandler(store, registry, clients, streams.answer, version_body(), lambda: "")
     return LocalApi(
         url,
@@ -141,7 +146,8 @@ def build(options: LocalApiOptions, clock: Clock) -> LocalApi:
         loop,
         HttpServer(handler, limits=LIMITS),
         listening,
-        server_context(access_files),
+        tls,
+        CertificateUpkeep(place, access_files, tls, upstreams.contexts, clock),
     )
 
 

@@ -2,8 +2,8 @@
 
 What others call:
 
-- `authority.prepare(ApiPlace, now)` makes and renews all files (blocks; at the start, once a day, and when addresses change);
-  `server_context`, `reload_context` and `agent_context` are the TLS contexts made of them.
+- `authority.prepare(ApiPlace, now)` makes and renews all files (blocks); `server_context` is made of them. `upkeep.CertificateUpkeep` does
+  it again while the program runs.
 - `tokens.open_token_key(folder)` and `AccountTokens`; `token_requests.answer_token_request` answers `serviceaccounts/NAME/token`,
   `token_requests.filled_secrets` is for a reconciler.
 - `authenticate.authenticate`, then `authenticate.impersonated`: the user of a request. `authorize.check(AccessAttributes, view)`:

@@ -17,7 +17,7 @@ from typing import ClassVar
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-from pykubelet.base.kit.values import RedactedValue, Value
+from pykubelet.base.kit.values import RedactedValue, Value, replace
 from pykubelet_local_api.access.certificates import (
     Authority,
     KeyPair,
@@ -52,7 +52,8 @@ class ApiPlace(Value):
 
 
 class AccessFiles(RedactedValue):
-    """What `prepare` has made. `agent_client`: the certificate with which the API calls the agent."""
+    """What `prepare` has made. `agent_client`: the certificate with which the API calls the agent. `versions`: differ if a
+    certificate that a running server has loaded was renewed."""
 
     hidden: ClassVar = ("authority",)
     authority: Authority
@@ -61,6 +62,7 @@ class AccessFiles(RedactedValue):
     agent_client: tuple[Path, Path]
     admin_kubeconfig: Path
     kubelet_kubeconfig: Path
+    versions: tuple[bytes | None, ...] = ()
 
 
 def prepare(place: ApiPlace, now: float) -> AccessFiles:
@@ -91,7 +93,7 @@ def prepare(place: ApiPlace, now: float) -> AccessFiles:
     _keep_pair(files.agent_client, authority, agent_client, now)
     _keep_kubeconfig(files.admin_kubeconfig, place.url, authority, "admin", ("system:masters",), now)
     _keep_kubeconfig(files.kubelet_kubeconfig, place.url, authority, user, ("system:nodes",), now)
-    return files
+    return replace(files, versions=(authority.pem, read_file(files.server[0]), read_file(files.agent_client[0])))
 
 
 def server_names(place: ApiPlace) -> list[str]:
@@ -139,29 +141,17 @@ def server_context(files: AccessFiles) -> ssl.SSLContext:
     context.num_tickets = 0  # Kubernetes' clients reuse connections, not sessions
     context.set_alpn_protocols(["http/1.1"])
     context.verify_mode = ssl.CERT_OPTIONAL
-    reload_context(context, files)
+    load_files(context, files.authority.pem, files.server)
     return context
 
 
-def reload_context(context: ssl.SSLContext, files: AccessFiles) -> None:
-    """Use the newest files for new connections, after `prepare`. Raises AccessError."""
+def load_files(context: ssl.SSLContext, authority: bytes, pair: tuple[Path, Path]) -> None:
+    """Have new connections of a context use these files. Raises AccessError."""
     try:
-        context.load_verify_locations(cadata=files.authority.pem.decode())
-        context.load_cert_chain(*files.server)
+        context.load_verify_locations(cadata=authority.decode())
+        context.load_cert_chain(*pair)
     except OSError as error:  # ssl.SSLError is one
-        raise AccessError(f"cannot use the serving certificate {files.server[0]}: {error.strerror}") from error
-
-
-def agent_context(files: AccessFiles) -> ssl.SSLContext:
-    """The TLS context with which the API calls the agent: it trusts serving certificates of the authority. Raises AccessError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_verify_locations(cadata=files.authority.pem.decode())
-        context.load_cert_chain(*files.agent_client)
-    except OSError as error:
-        raise AccessError(f"cannot use the client certificate {files.agent_client[0]}: {error.strerror}") from error
-    return context
+        raise AccessError(f"cannot use the certificate {pair[0]}: {error.strerror or error}") from error
 
 
 def _key_or_new(text: bytes | None) -> EllipticCurvePrivateKey:

@@ -38,7 +38,8 @@ class Upstreams:
     def __init__(self, certificate: Path, key: Path, authority: Path) -> None:
         self._verified = ssl.create_default_context(cafile=str(authority))
         self._unverified = _unverified()
-        for context in (self._verified, self._unverified):
+        self.contexts = (self._verified, self._unverified)  # into which a renewed certificate is loaded
+        for context in self.contexts:
             context.load_cert_chain(certificate, key)
         self._foreign = _unverified()
 

@@ -10,18 +10,23 @@ from typing import Any
 import pytest
 from cryptography import x509
 
+from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.values import replace
-from pykubelet_local_api.access.authority import AccessFiles, ApiPlace, agent_context, prepare, server_context
+from pykubelet_local_api.access.authority import AccessFiles, ApiPlace, load_files, prepare, server_context
 from pykubelet_local_api.access.certificates import DAY_S, names_in
 from pykubelet_local_api.access.files import AccessError
 from pykubelet_local_api.access.kubeconfig import parse_kubeconfig
+from pykubelet_local_api.access.upkeep import CertificateUpkeep
 
 NOW = 1_800_000_000.0
 
 
+def place(folder: Path) -> ApiPlace:
+    return ApiPlace(folder, "https://127.0.0.1:6443", "n1", ("N1.example",), ("10.96.0.1", "192.0.2.7"))
+
+
 def make(folder: Path, now: float = NOW, **changes: Any) -> AccessFiles:
-    place = ApiPlace(folder, "https://127.0.0.1:6443", "n1", ("N1.example",), ("10.96.0.1", "192.0.2.7"))
-    return prepare(replace(place, **changes), now)
+    return prepare(replace(place(folder), **changes), now)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -165,7 +170,8 @@ def handshake(files: AccessFiles, trusted: str = "", client: str = "admin") -> d
     return shake(server_context(files), context)
 
 
-def shake(server_side: ssl.SSLContext, client_side: ssl.SSLContext) -> dict[str, object]:
+def shake(server_side: ssl.SSLContext, client_side: ssl.SSLContext, of_server: bool = False) -> dict[str, object]:
+    """The certificate that one side sees of the other."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     # the certificates are from the time of the tests' clock
     for context in (server_side, client_side):
@@ -178,7 +184,7 @@ def shake(server_side: ssl.SSLContext, client_side: ssl.SSLContext) -> dict[str,
                 end.do_handshake()
             except ssl.SSLWantReadError:
                 continue
-    found = server.getpeercert()
+    found = (client if of_server else server).getpeercert()
     assert server.version() == "TLSv1.3"
     return dict(found or {})
 
@@ -202,7 +208,32 @@ def test_a_client_without_a_certificate_gets_in_unnamed(tmp_path: Path) -> None:
 
 def test_a_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
     ours, others = make(tmp_path / "a"), make(tmp_path / "b")
-    context = agent_context(others)
-    context.load_verify_locations(cadata=ours.authority.pem.decode())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    load_files(context, ours.authority.pem, others.agent_client)
     with pytest.raises(ssl.SSLError, match=r"verify|unknown"):
         shake(server_context(ours), context)
+
+
+async def test_a_running_server_uses_renewed_certificates(tmp_path: Path) -> None:
+    folder, clock = tmp_path / "data", ManualClock(wall=NOW)
+    files = make(folder)
+    server, client = server_context(files), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    upkeep = CertificateUpkeep(place(folder), files, server, (client,), clock)
+    await upkeep.renew()
+    first = served(server, files)
+    assert served(server, files) == first
+    clock.advance(300 * DAY_S)
+    await upkeep.renew()
+    renewed = served(server, files)
+    assert renewed != first
+    (folder / "ca.key").write_bytes(b"")  # a fault of the disk does not end a server that runs
+    clock.advance(300 * DAY_S)
+    await upkeep.renew()
+    assert served(server, files) == renewed
+
+
+def served(server: ssl.SSLContext, files: AccessFiles) -> object:
+    """The serial number of the certificate that a client gets."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.load_verify_locations(cadata=files.authority.pem.decode())
+    return shake(server, client, of_server=True)["serialNumber"]

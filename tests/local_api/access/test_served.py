@@ -1,0 +1,218 @@
+"""Access as clients of a running API meet it: certificates, tokens, anonymous requests, roles, signing."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from local_api.access.objects import bound, rbac, rule
+from local_api.server import NODE, serving
+
+from pykubelet_local_api.access.certificates import KeyPair, subject_of
+from pykubelet_local_api.access.kubeconfig import parse_kubeconfig
+from pykubelet_local_api.access.token_requests import SECRET_TYPE
+from pykubelet_local_api.objects import Json
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+WITHIN_S = 20.0
+
+
+class Caller:
+    """A client of the API. `pair`: its certificate; `token`: its bearer token."""
+
+    def __init__(self, folder: Path, url: str, session: aiohttp.ClientSession) -> None:
+        self._folder = folder
+        self._url = url
+        self._session = session
+        self._contexts: dict[str, ssl.SSLContext] = {}
+
+    def context(self, who: str | KeyPair) -> ssl.SSLContext:
+        _, authority, pair = parse_kubeconfig((self._folder / "admin.kubeconfig").read_bytes())
+        if isinstance(who, KeyPair):
+            pair = who
+        elif who in ("admin", "kubelet"):
+            pair = parse_kubeconfig((self._folder / f"{who}.kubeconfig").read_bytes())[2]
+        context = ssl.create_default_context(cadata=authority.decode())
+        if who:
+            pem = self._folder / "client.pem"
+            pem.write_bytes(pair.certificate + pair.key)
+            context.load_cert_chain(pem)
+        return context
+
+    async def __call__(
+        self, who: str | KeyPair, method: str, path: str, body: Json | None = None, token: str = "", **headers: str
+    ) -> tuple[int, Any]:
+        """Status and body of an answer. `who`: the kubeconfig of one, or "" without a certificate."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token:
+            sent["Authorization"] = f"Bearer {token}"
+        asked = self._session.request(method, f"{self._url}{path}", json=body, headers=sent, ssl=self.context(who))
+        async with asked as answer:
+            is_json = "json" in answer.headers.get("Content-Type", "")
+            return answer.status, await answer.json() if is_json else await answer.text()
+
+    async def until(self, path: str, is_done: Callable[[Json], object]) -> Json:
+        """The object as soon as it is as the control plane makes it."""
+        async with asyncio.timeout(WITHIN_S):
+            while True:
+                status, found = await self("admin", "GET", path)
+                if status == 200 and is_done(found):
+                    return dict(found)
+                await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def call(tmp_path: Path) -> AsyncIterator[Caller]:
+    async with (
+        serving(tmp_path) as api,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
+    ):
+        caller = Caller(tmp_path, api.url, session)
+        await caller.until("/api/v1/namespaces/default/serviceaccounts/default", bool)
+        yield caller
+
+
+async def test_anonymous_clients_see_health_and_version_alone(call: Caller) -> None:
+    for path in ("/healthz", "/livez", "/readyz", "/version"):
+        assert (await call("", "GET", path))[0] == 200, path
+    for path in ("/api", "/apis", "/api/v1/nodes", "/metrics", "/openapi/v3", "/openid/v1/jwks", "/"):
+        assert (await call("", "GET", path))[0] == 403, path
+    assert (await call("", "GET", "/healthz", token="x"))[0] == 401
+
+
+async def test_a_pods_token_does_what_roles_allow(call: Caller) -> None:
+    path = "/api/v1/namespaces/default/serviceaccounts/default/token"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    status, answer = await call("admin", "POST", path, body)
+    assert status == 201, answer
+    token = answer["status"]["token"]
+    status, found = await call("", "GET", "/api/v1/namespaces/default/configmaps", token=token)
+    assert (status, found["message"]) == (
+        403,
+        'configmaps is forbidden: User "system:serviceaccount:default:default" cannot list resource "configmaps" in API group "" '
+        'in the namespace "default"',
+    )
+    binding = bound(rbac("ClusterRole", "view"), "ServiceAccount:default/default", namespace="default")
+    assert (await call("admin", "POST", f"{RBAC}/namespaces/default/rolebindings", without_uid(binding)))[0] == 201
+    assert (await call("", "GET", "/api/v1/namespaces/default/configmaps", token=token))[0] == 200
+    assert (await call("", "GET", "/api/v1/namespaces/kube-system/configmaps", token=token))[0] == 403
+    assert (await call("", "GET", "/openid/v1/jwks", token=token))[1]["keys"][0]["kty"] == "EC"
+    assert (await call("admin", "DELETE", "/api/v1/namespaces/default/serviceaccounts/default"))[0] == 200
+    assert (await call("", "GET", "/api/v1/namespaces/default/configmaps", token=token))[0] == 401
+
+
+def without_uid(found: Json) -> Json:
+    return found | {"metadata": {key: value for key, value in found["metadata"].items() if key != "uid"}}
+
+
+async def test_a_secret_for_a_token_is_filled(call: Caller) -> None:
+    marks = {"kubernetes.io/service-account.name": "default"}
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": SECRET_TYPE,
+        "metadata": {"name": "s", "annotations": marks},
+    }
+    assert (await call("admin", "POST", "/api/v1/namespaces/default/secrets", secret))[0] == 201
+    filled = await call.until(
+        "/api/v1/namespaces/default/secrets/s", lambda found: (found.get("data") or {}).get("token")
+    )
+    token = base64.b64decode(filled["data"]["token"]).decode()
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    status, found = await call("", "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", review, token=token)
+    assert status == 201
+    assert found["status"]["userInfo"]["username"] == "system:serviceaccount:default:default"
+
+
+async def test_a_node_does_its_own_work_and_no_more(call: Caller) -> None:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
+    assert (await call("kubelet", "POST", "/api/v1/nodes", node))[0] == 201
+    assert (await call("kubelet", "GET", f"/api/v1/nodes/{NODE}"))[0] == 200
+    assert (await call("kubelet", "GET", f"/api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}"))[0] == 200
+    for path in (
+        "/api/v1/pods",
+        "/api/v1/nodes",
+        "/api/v1/secrets",
+        "/api/v1/namespaces/default/secrets/x",
+        f"{RBAC}/clusterroles",
+    ):
+        assert (await call("kubelet", "GET", path))[0] == 403, path
+
+
+async def test_roles_give_no_more_than_their_writer_has(call: Caller) -> None:
+    writer = rbac(
+        "ClusterRole", "writer", rules=[rule("create", "roles", "rbac.authorization.k8s.io"), rule("get", "pods")]
+    )
+    assert (await call("admin", "POST", f"{RBAC}/clusterroles", without_uid(writer)))[0] == 201
+    assert (await call("admin", "POST", f"{RBAC}/clusterrolebindings", without_uid(bound(writer, "User:jane"))))[
+        0
+    ] == 201
+    jane = {"Impersonate_User": "jane"}
+    for resources, status in (("pods", 201), ("secrets", 403)):
+        role = without_uid(rbac("Role", resources, "default", rules=[rule("get", resources)]))
+        found = await call("admin", "POST", f"{RBAC}/namespaces/default/roles", role, **jane)
+        assert found[0] == status, found
+
+
+async def test_an_approved_request_is_signed_and_lets_its_user_in(call: Caller) -> None:
+    key = rsa.generate_private_key(65537, 2048)
+    signed = (
+        x509.CertificateSigningRequestBuilder().subject_name(subject_of("jane", ("devs",))).sign(key, hashes.SHA256())
+    )
+    text = base64.b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
+    spec = {
+        "request": text,
+        "signerName": "kubernetes.io/kube-apiserver-client",
+        "usages": ["client auth"],
+        "expirationSeconds": 3600,
+    }
+    request = {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": "jane"},
+        "spec": spec,
+    }
+    assert (await call("admin", "POST", REQUESTS, request))[0] == 201
+    _, stored = await call("admin", "GET", f"{REQUESTS}/jane")
+    stored["status"] = {"conditions": [{"type": "Approved", "status": "True", "reason": "me", "message": "yes"}]}
+    status, answer = await call("admin", "PUT", f"{REQUESTS}/jane/approval", stored)
+    assert status == 200, answer
+    done = await call.until(f"{REQUESTS}/jane", lambda found: found["status"].get("certificate"))
+    form, plain = serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    pem = key.private_bytes(serialization.Encoding.PEM, form, plain)
+    jane = KeyPair(base64.b64decode(done["status"]["certificate"]), pem)
+    status, found = await call(jane, "GET", "/api/v1/nodes")
+    assert status == 403
+    assert 'User "jane" cannot list resource "nodes"' in found["message"]
+
+
+async def test_the_nodes_client_certificate_is_renewed_without_an_administrator(call: Caller) -> None:
+    name = f"system:node:{NODE}"
+    key = rsa.generate_private_key(65537, 2048)
+    signed = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(subject_of(name, ("system:nodes",)))
+        .sign(key, hashes.SHA256())
+    )
+    text = base64.b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
+    signer, usages = "kubernetes.io/kube-apiserver-client-kubelet", ["digital signature", "client auth"]
+    spec = {"request": text, "signerName": signer, "usages": usages}
+    request = {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": "n"},
+        "spec": spec,
+    }
+    assert (await call("kubelet", "POST", REQUESTS, request))[0] == 201
+    done = await call.until(f"{REQUESTS}/n", lambda found: (found.get("status") or {}).get("certificate"))
+    assert done["status"]["conditions"][0]["reason"] == "AutoApproved"
