@@ -18,9 +18,9 @@ from pykubelet.base.manifests.validation.errors import Errors, invalid, invalids
 from pykubelet_local_api import errors
 from pykubelet_local_api.kinds.conversion import to_served, to_stored
 from pykubelet_local_api.kinds.kind import ResourceKind
-from pykubelet_local_api.kinds.schema import Schema, schema_of
+from pykubelet_local_api.kinds.table import STORED
 from pykubelet_local_api.objects import Json, copied, is_deleting, timestamp
-from pykubelet_local_api.patch.managed import record_update
+from pykubelet_local_api.patch.managed import record_update, with_kept_times
 from pykubelet_local_api.store.database import StoredKey
 from pykubelet_local_api.store.store import ObjectStore, Transaction
 from pykubelet_local_api.strategies.strategy import Context, KindStrategy
@@ -349,26 +349,12 @@ def _record(
     """Renew the managed fields, unless the writer has done it."""
     if options.is_apply:
         return
-    new["metadata"]["managedFields"] = record_update(old, new, _schema(kind), options.manager, now, subresource)
-    if not new["metadata"]["managedFields"]:
-        del new["metadata"]["managedFields"]
-
-
-def _schema(kind: ResourceKind) -> Schema:
-    return schema_of(kind.definition)
+    listed = record_update(STORED[kind.storage], old, new, options.manager, now, subresource)
+    new["metadata"].pop("managedFields", None)
+    if listed is not None:
+        new["metadata"]["managedFields"] = listed
 
 
 def _is_same(old: Json, new: Json) -> bool:
     """Whether nothing but times of managed fields differs."""
-    return {**old, "metadata": _without_managed(old)} == {**new, "metadata": _without_managed(new)} and _managed(
-        old
-    ) == _managed(new)
-
-
-def _without_managed(found: Json) -> Json:
-    return {name: value for name, value in found["metadata"].items() if name != "managedFields"}
-
-
-def _managed(found: Json) -> list[Json]:
-    entries = found["metadata"].get("managedFields") or ()
-    return [{name: value for name, value in entry.items() if name != "time"} for entry in entries]
+    return old == with_kept_times(old, new)

@@ -5,7 +5,7 @@ Source: the Kubernetes API reference; short names and categories are those that 
 
 from __future__ import annotations
 
-from pykubelet_local_api.kinds.kind import ResourceKind
+from pykubelet_local_api.kinds.kind import ALL_VERBS, ResourceKind
 
 _CREATE = ("create",)
 _ALL = ("all",)
@@ -13,7 +13,10 @@ _ALL = ("all",)
 POD_STREAMS = ("attach", "exec", "log", "portforward", "proxy")
 
 KINDS: tuple[ResourceKind, ...] = (
-    ResourceKind("", "v1", "Namespace", "namespaces", False, ("ns",), subresources=("finalize", "status"), returns_deleted=True),
+    ResourceKind(
+        "", "v1", "Namespace", "namespaces", False, ("ns",), subresources=("finalize", "status"), returns_deleted=True,
+        verbs=tuple(verb for verb in ALL_VERBS if verb != "deletecollection"),
+    ),
     ResourceKind("", "v1", "Node", "nodes", False, ("no",), subresources=("proxy", "status")),
     ResourceKind(
         "", "v1", "Pod", "pods", True, ("po",), _ALL,

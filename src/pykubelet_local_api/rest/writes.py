@@ -13,7 +13,7 @@ from pykubelet.base.kit.values import Value
 from pykubelet.net.http.server import Response
 from pykubelet.net.http.wire import Request
 from pykubelet_local_api.errors import StatusError, bad_request, unsupported_media_type
-from pykubelet_local_api.kinds.decode import FieldValidation, check_validation, decode_body
+from pykubelet_local_api.kinds.decode import FieldValidation, check_validation, decode, decode_body
 from pykubelet_local_api.kinds.kind import ResourceKind
 from pykubelet_local_api.kinds.schema import schema_of
 from pykubelet_local_api.objects import Json
@@ -144,28 +144,23 @@ class Writes:
         is_forced: bool,
         warnings: list[str],
     ) -> Callable[[Json | None], Json]:
-        applied = decode_body(write.kind, _object(body.value), validation, body.duplicates)
-        warnings[:] = applied.remarks
-        meta = applied.object.get("metadata") or {}
+        applied = _object(body.value)
+        remarks = [f'key "{path.rpartition(".")[2]}" already set in map' for path in body.duplicates]
+        if remarks and validation is FieldValidation.STRICT:
+            lines = "\n  ".join(("yaml: unmarshal errors:", *remarks))
+            raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {lines}")
+        warnings[:] = remarks if validation is FieldValidation.WARN else ()
+        meta = applied.get("metadata")
+        name = meta.get("name") if isinstance(meta, dict) else None
         target = write.target
-        if (meta.get("name") or target.name) != target.name:
-            raise bad_request(
-                f"the name of the object ({meta['name']}) does not match the name on the URL ({target.name})"
-            )
-        if meta.get("managedFields"):
-            raise bad_request("metadata.managedFields must be nil")
+        if isinstance(name, str) and (name or target.name) != target.name:
+            raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
 
         def edit(old: Json | None) -> Json:
-            named = {**applied.object, "metadata": {**(applied.object.get("metadata") or {}), "name": target.name}}
-            return apply(
-                old,
-                named,
-                schema_of(write.kind.definition),
-                options.manager,
-                self._store.now,
-                is_forced,
-                target.subresource,
-            )
+            new = apply(write.kind, old, applied, options.manager, self._store.now, is_forced, target.subresource)
+            found = decode(schema_of(write.kind.definition), new, remark=False).object
+            found["metadata"].setdefault("name", target.name)
+            return found
 
         return edit
 
