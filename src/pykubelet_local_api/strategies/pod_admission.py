@@ -274,3 +274,28 @@ def add_topology_labels(pod: Json, node: str, context: Context) -> None:
     labels = (found["metadata"].get("labels") or {}) if found else {}
     if copied_labels := {key: labels[key] for key in _TOPOLOGY if key in labels}:
         pod["metadata"]["labels"] = (pod["metadata"].get("labels") or {}) | copied_labels
+
+
+def merge_label_keys(pod: Json) -> None:
+    """Put the labels that `matchLabelKeys` and `mismatchLabelKeys` name into the selectors beside them (KEP-3633, KEP-3243)."""
+    labels = pod["metadata"].get("labels") or {}
+    affinity = pod["spec"].get("affinity") or {}
+    for field in ("podAffinity", "podAntiAffinity"):
+        part = affinity.get(field) or {}
+        terms = list(part.get("requiredDuringSchedulingIgnoredDuringExecution") or ())
+        preferred = part.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        terms += [found["podAffinityTerm"] for found in preferred if found.get("podAffinityTerm")]
+        for term in terms:
+            _require(term, "matchLabelKeys", "In", labels)
+            _require(term, "mismatchLabelKeys", "NotIn", labels)
+    for constraint in pod["spec"].get("topologySpreadConstraints") or ():
+        _require(constraint, "matchLabelKeys", "In", labels)
+
+
+def _require(term: Json, keys: str, operator: str, labels: Json) -> None:
+    selector = term.get("labelSelector")
+    added = [
+        {"key": key, "operator": operator, "values": [labels[key]]} for key in term.get(keys) or () if key in labels
+    ]
+    if selector is not None and added:
+        selector["matchExpressions"] = [*(selector.get("matchExpressions") or ()), *added]

@@ -23,6 +23,8 @@ _MAY_NOT = (
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
 _NO_RESOURCES = ResourceRequirements()
+#: Not an error of a stored pod: at its creation, the selector gets the labels of these keys.
+_MERGED = "exists in both matchLabelKeys and labelSelector"
 #: The API server prints errors of a pod as a whole with this path.
 _WHOLE = "[]"
 
@@ -60,7 +62,7 @@ def update_errors(new: Pod, old: Pod) -> Errors:
 def _spec_errors(pod: Pod) -> Errors:
     """The rules of new pods; ephemeral containers have rules of their own."""
     found = validate_pod(replace(pod, spec=replace(pod.spec, ephemeralContainers=())))
-    return [error for error in found if not error.path.startswith("metadata")]
+    return [error for error in found if not error.path.startswith("metadata") and error.detail != _MERGED]
 
 
 def _mirror_errors(new: Pod, old: Pod) -> Errors:

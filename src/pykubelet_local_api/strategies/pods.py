@@ -13,7 +13,6 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.manifests.defaults import default_pod
 from pykubelet.base.manifests.validation import validate_pod
 from pykubelet.base.manifests.validation.errors import Errors
-from pykubelet.base.manifests.warnings import pod_warnings
 from pykubelet.base.model.sizing import qos_class
 from pykubelet_local_api.objects import Json, timestamp
 from pykubelet_local_api.strategies.common import (
@@ -23,7 +22,12 @@ from pykubelet_local_api.strategies.common import (
     struct_of,
 )
 from pykubelet_local_api.strategies.node_restriction import admit_pod_deletion, restrict_pod, restrict_pod_status
-from pykubelet_local_api.strategies.pod_admission import add_topology_labels, admit_pod, admit_pod_change
+from pykubelet_local_api.strategies.pod_admission import (
+    add_topology_labels,
+    admit_pod,
+    admit_pod_change,
+    merge_label_keys,
+)
 from pykubelet_local_api.strategies.pod_security import admit_security, security_warnings
 from pykubelet_local_api.strategies.pod_status import complete_ips, status_errors
 from pykubelet_local_api.strategies.pod_updates import (
@@ -33,6 +37,7 @@ from pykubelet_local_api.strategies.pod_updates import (
     resize_errors,
     update_errors,
 )
+from pykubelet_local_api.strategies.pod_warnings import api_warnings
 from pykubelet_local_api.strategies.strategy import Context
 
 _GATED = {
@@ -108,6 +113,7 @@ class PodStrategy(ObjectStrategy):
         pod = struct_of(Pod, {"metadata": new["metadata"], "spec": new["spec"]}, self.kind)
         errors = [error for error in validate_pod(pod) if error.path not in ("metadata.name", "metadata.namespace")]
         if not errors:
+            merge_label_keys(new)
             admit_security(self.kind, new, context)
         return errors
 
@@ -131,10 +137,7 @@ class PodStrategy(ObjectStrategy):
     def warnings(self, new: Json, old: Json | None, context: Context) -> list[str]:
         if context.subresource == "status":
             return []
-        found = (
-            [f"{warning.path}: {warning.reason}" for warning in pod_warnings(_read(self, new))] if old is None else []
-        )
-        return security_warnings(new, context) + found
+        return api_warnings(new) + security_warnings(new, context)
 
 
 def _read(strategy: PodStrategy, new: Json) -> Pod:

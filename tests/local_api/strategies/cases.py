@@ -86,6 +86,9 @@ PODS = (
     pod("p22", ephemeralContainers=[{"name": "e", "image": "x"}]), pod("p23", initContainers=[{"name": "c", "image": "x", "readinessProbe": {"tcpSocket": {"port": 1}}}]),
     pod("p24", dnsConfig={"nameservers": ["1.1.1.1"] * 4, "searches": ["A_"], "options": [{"name": ""}]}, hostAliases=[{"ip": "x", "hostnames": ["A"]}]),
     pod("p25", container={"envFrom": [{"configMapRef": {"name": "x"}}, {}], "terminationMessagePolicy": "x", "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "x"}]}),
+    pod("p26", labels(a="b"), spec(activeDeadlineSeconds=5), metadata={"labels": {"v": "1"}}, topologySpreadConstraints=[{"maxSkew": 1, "topologyKey": "x", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}, "matchLabelKeys": ["v", "q"]}],
+        affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "x", "labelSelector": {"matchLabels": {"a": "b"}}, "matchLabelKeys": ["v"], "mismatchLabelKeys": ["z"]}]}}),
+    pod("p27", hostAliases=[{"ip": "01.1.1.1", "hostnames": ["b"]}]),
     pod("s1", status(phase="Running", conditions=[{"type": "x y", "status": "True"}], podIPs=[{"ip": "x"}]), status(qosClass="Guaranteed"),
         status(observedGeneration=-1, nominatedNodeName="A"), status(podIPs=[{"ip": "1.2.3.4"}, {"ip": "1.2.3.5"}]), status(hostIPs=[{"ip": "1.2.3.4"}], hostIP="1.2.3.5"),
         status(podIP="1.2.3.5", phase="Running"), status(resourceClaimStatuses=[{"name": "x"}]), ({"metadata": {"labels": {"q": "r"}}, "spec": {"hostNetwork": True}}, "status"),
@@ -102,7 +105,7 @@ PODS = (
 )  # fmt: skip
 
 DATA = (
-    case("configmaps", "a", {"data": {"a": "c"}}, data={"a": "b"}), case("configmaps", "A_"), case("configmaps", "b", data={"a": "b", "c d": "e"}, binaryData={"a": "YQ=="}),
+    case("configmaps", "a", {"data": {"a": "c"}}, data={"a": "b"}), case("configmaps", "A_"), case("configmaps", "d", data={"c d": "e"}), case("configmaps", "b", data={"a": "b"}, binaryData={"a": "YQ=="}),
     case("configmaps", "c", {"data": {"a": "c"}}, {"immutable": False}, {"binaryData": {"z": "YQ=="}}, labels(a="b"), data={"a": "b"}, immutable=True),
     case("secrets", "a", {"stringData": {"c": "d"}}, {"type": "x"}, {"data": {"a": None}}, stringData={"a": "b"}), case("secrets", "b", data={"a": "***"}),
     case("secrets", "c", {"data": {"a": "YQ=="}}, {"immutable": None}, data={"a": "Yg=="}, immutable=True),

@@ -1,17 +1,19 @@
 """Pods: what an API server makes of a new pod, and which changes it refuses, with its messages."""
 
+# ruff: noqa: E501  one case is one line
 from __future__ import annotations
 
 import re
 from typing import Any
 
 import pytest
-from local_api.strategies.stored import ADMIN, NODE, StoredObjects
+from local_api.strategies.stored import ADMIN, NODE, StoredObjects, kind_of
 
 from pykubelet_local_api.errors import StatusError
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.strategies.pod_binding import bound, check_eviction, marked_for_eviction
 from pykubelet_local_api.strategies.strategy import Context
+from pykubelet_local_api.strategies.table import strategy_of
 
 FEW = (
     "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
@@ -269,3 +271,67 @@ def test_an_eviction_names_its_pod(stored: StoredObjects) -> None:
     ):
         check_eviction(old, {"metadata": {"name": "p"}, "deleteOptions": {"preconditions": {"uid": "x"}}}, "p")
     assert marked_for_eviction(old, 0)["status"]["conditions"][0]["reason"] == "EvictionByEvictionAPI"
+
+
+def test_a_pod_is_warned_of_as_by_an_api_server(stored: StoredObjects) -> None:
+    env = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}, {"name": "A", "value": "$(A)x"}]
+    ports = [{"containerPort": 80}, {"containerPort": 80}, {"containerPort": 80, "hostIP": "1.1.1.1"}]
+    found = stored.create(
+        "pods",
+        pod(
+            container={"env": env, "ports": ports, "resources": {"requests": {"memory": "100m"}}},
+            nodeSelector={"beta.kubernetes.io/os": "linux"},
+            volumes=[{"name": "g", "gitRepo": {"repository": "x"}}],
+        ),
+        "ns",
+    )
+    assert strategy_of(kind_of("pods")).warnings(found, None, Context(stored, ADMIN)) == [
+        'spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use "kubernetes.io/os" instead',
+        "spec.volumes[0].gitRepo: deprecated in v1.11, and disabled by default in v1.33+",
+        'spec.containers[0].resources.requests[memory]: fractional byte value "100m" is invalid, must be an integer',
+        'spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply',
+        "spec.containers[0].ports[1]: duplicate port definition with spec.containers[0].ports[0]",
+        "spec.containers[0].ports[2]: hostIP set without hostPort: {Name: HostPort:0 ContainerPort:80 Protocol:TCP HostIP:1.1.1.1}",
+        "spec.containers[0].ports[2]: overlapping port definition with spec.containers[0].ports[0]",
+        "spec.containers[0].ports[2]: overlapping port definition with spec.containers[0].ports[1]",
+    ]
+
+
+RESTRICTED = {
+    "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("level", "container", "spec", "why"),
+    [
+        ("privileged", {"securityContext": {"privileged": True}}, {"hostNetwork": True}, ""),
+        ("restricted", {"securityContext": RESTRICTED}, {}, ""),
+        ("restricted", {"securityContext": RESTRICTED | {"runAsUser": 0}}, {}, 'runAsUser=0 (container "c" must not set runAsUser=0)'),
+        ("restricted", {}, {}, 'allowPrivilegeEscalation != false (container "c" must set securityContext.allowPrivilegeEscalation=false), '
+         'unrestricted capabilities (container "c" must set securityContext.capabilities.drop=["ALL"]), '
+         'runAsNonRoot != true (pod or container "c" must set securityContext.runAsNonRoot=true), '
+         'seccompProfile (pod or container "c" must set securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost")'),
+        ("restricted", {"securityContext": RESTRICTED}, {"volumes": [{"name": "a", "hostPath": {"path": "/"}}, {"name": "b", "nfs": {"server": "a", "path": "/b"}}]},
+         'restricted volume types (volumes "a", "b" use restricted volume types "hostPath", "nfs")'),
+        ("baseline", {"securityContext": {"privileged": True}}, {"hostPID": True, "volumes": [{"name": "a", "hostPath": {"path": "/"}}]},
+         'host namespaces (hostPID=true), hostPath volumes (volume "a"), privileged (container "c" must not set securityContext.privileged=true)'),
+        ("baseline", {"securityContext": {"capabilities": {"add": ["NET_ADMIN", "CHOWN"]}}, "ports": [{"containerPort": 80, "hostPort": 80}]}, {},
+         'non-default capabilities (container "c" must not include "NET_ADMIN" in securityContext.capabilities.add), hostPort (container "c" uses hostPort 80)'),
+        ("baseline", {"securityContext": {"seLinuxOptions": {"type": "foo", "user": "u"}}}, {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}},
+         'seLinuxOptions (container "c" set forbidden securityContext.seLinuxOptions: type "foo"; user may not be set), forbidden sysctls (kernel.msgmax)'),
+        ("baseline", {"livenessProbe": {"httpGet": {"host": "1.2.3.4", "port": 80}}}, {"securityContext": {"seccompProfile": {"type": "Unconfined"}}},
+         'probe or lifecycle host (container "c" uses probe or lifecycle host "1.2.3.4"), seccompProfile (pod must not set securityContext.seccompProfile.type to "Unconfined")'),
+        ("baseline", {"securityContext": {"appArmorProfile": {"type": "Unconfined"}}}, {},
+         'forbidden AppArmor profile (container "c" must not set AppArmor profile type to "Unconfined")'),
+    ],
+)  # fmt: skip
+def test_pod_security_of_a_namespace(stored: StoredObjects, level: str, container: Json, spec: Json, why: str) -> None:
+    stored.namespace("safe", **{"pod-security.kubernetes.io/enforce": level})
+    stored.namespace("warned", **{"pod-security.kubernetes.io/warn": level})
+    body = pod(container=container, **spec)
+    expected = f'pods "p" is forbidden: violates PodSecurity "{level}:latest": {why}' if why else ""
+    assert stored.refusal("pods", body, "safe") == expected
+    found = stored.create("pods", body, "warned")
+    warnings = strategy_of(kind_of("pods")).warnings(found, None, Context(stored, ADMIN))
+    assert warnings == ([f'would violate PodSecurity "{level}:latest": {why}'] if why else [])

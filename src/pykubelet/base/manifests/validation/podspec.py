@@ -140,10 +140,14 @@ MAX_HOSTNAME = 64
 
 
 def ip_errors(address: str, path: str) -> Errors:
-    """An IPv4 or IPv6 address. Leading zeros in IPv4 parts are allowed, as in the reference."""
+    """An IPv4 or IPv6 address, without leading zeros in the parts of IPv4."""
     try:
         plain = ".".join(map(_without_zeros, address.split("."))) if ":" not in address else address.lower()
-        ipaddress.ip_address(plain)
+        found = ipaddress.ip_address(plain)
+        if plain != address.lower():
+            return [invalid(path, address, "must not have leading 0s")]
+        if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped:
+            return [invalid(path, address, "must not be an IPv4-mapped IPv6 address")]
         if "%" in address:
             raise ValueError
     except ValueError:
