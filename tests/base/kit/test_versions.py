@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykubelet.base.kit.values import changed_keys
-from pykubelet.base.kit.versions import VERSIONS, VersionedMap, edited
+from pykubelet.base.kit.versions import VERSIONS, Derived, VersionedMap, edited, follow_up
 
 #: Edits of one version: keys to set (True) or to remove, in this order. A version may be made from any one before.
 EDITS = st.lists(
@@ -33,6 +33,56 @@ def test_the_changes_are_those_that_a_comparison_of_all_values_finds(
     for before in versions:
         for now in versions:
             assert changed_keys(before, now) == changed_keys(dict(before), dict(now))
+
+
+class _Even:
+    """Of a number; only even ones have it."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, number: int) -> int | None:
+        self.asked += 1
+        return None if number % 2 else number // 2
+
+
+@given(EDITS)
+def test_what_is_derived_is_the_same_as_derived_anew(edits: list[tuple[int, list[tuple[str, bool]]]]) -> None:
+    versions, derived = [VersionedMap({"a": 1, "b": 2})], Derived[str, int, int](_Even())
+    for number, (origin, changes) in enumerate(edits):
+        made = edited(versions[origin % len(versions)])
+        for key, is_set in changes:
+            if is_set:
+                made[key] = number
+            else:
+                made.discard(key)
+        versions.append(made if origin % 3 else follow_up(versions[-1], dict(reversed(made.items()))))
+        assert derived(versions[-1]) == {key: value // 2 for key, value in versions[-1].items() if not value % 2}
+
+
+def test_only_what_has_changed_is_derived_again() -> None:
+    for others in (50, 100, 200):
+        before, even = VersionedMap((str(number), 2) for number in range(others)), _Even()
+        derived = Derived[str, int, int](even)
+        derived(before)
+        now = edited(before)
+        now["new"], now["7"] = 4, 3
+        even.asked = 0
+        assert len(derived(now)) == others
+        assert derived(now) is derived(now)
+        assert even.asked == 2
+
+
+def test_a_mapping_that_was_made_as_a_whole_keeps_the_order_of_its_keys() -> None:
+    before = VersionedMap({"a": 1, "b": 2})
+    same = follow_up(before, {"b": 2, "c": 3})
+    assert (list(same), changed_keys(before, same), same.changed_since(before)) == (
+        ["b", "c"],
+        ["c", "a"],
+        {"a": None, "c": None},
+    )
+    other = follow_up(before, {"b": 2, "a": 1})
+    assert (list(other), changed_keys(before, other), other.changed_since(before)) == (["b", "a"], [], None)
 
 
 def test_a_value_that_is_set_back_has_not_changed() -> None:

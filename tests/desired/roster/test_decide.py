@@ -296,6 +296,7 @@ def test_the_node_is_never_overbooked_by_admission(sets: list[tuple[list[Pod], S
         known = facts(lifecycles=lifecycles, observed=LISTED if listed or number % 2 else Observed())
         before = dict(desk.roster.pods)
         desk.send(*pods, at=known, now=float(number))
+        desk.check_counted(known)
         used = 0
         for uid, item in desk.roster.pods.items():
             was = before.get(uid)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from desired.roster.wants import WALL, Desk, facts, make_pod, stage
+from hypothesis import given
+from hypothesis import strategies as st
 from support.file_calls import observed_replacements
 
 from pykubelet.base.api.codec import encode
@@ -505,3 +507,36 @@ def test_a_file_that_is_garbage_costs_no_more_than_memory(tmp_path: Path) -> Non
     path = tmp_path / "pod_sizes"
     path.write_bytes(b"garbage")
     assert SizeMemory(str(tmp_path), SingleFlight("test")).load(WALL) == {}
+
+
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("a", "b", "static")),
+        st.sampled_from(("100m", "900m", "1500m", "3", "")),
+        st.sampled_from((None, Stage.SYNCING, Stage.FINISHED)),
+        st.booleans(),
+    ),
+    max_size=10,
+)
+
+
+@given(_STEPS)
+def test_what_counts_is_what_a_look_at_all_pods_finds(steps: list[tuple[str, str, Stage | None, bool]]) -> None:
+    """After each step: a pod comes, gets another size or goes, its worker has come as far as `at`, and critical pods preempt others."""
+    desk, lives, wanted = Desk(("api", "file")), dict[PodUID, PodLifecycle](), dict[str, Pod]()
+    for generation, (name, cpu, at, is_critical) in enumerate(steps):
+        source = "file" if name == "static" else "api"
+        wanted.pop(name, None)
+        if cpu:
+            more = {"priority": 2_000_001_000} if is_critical else {}
+            wanted[name] = sized(name, cpu, generation, source=source, **more)
+        uid = PodUID(f"{name}-1")
+        if at is not None and uid in desk.roster.pods:
+            ended = KillReason.COMPLETED if at is Stage.FINISHED else None
+            lives |= stage(desk.roster.pods[uid].pod, at, ended).pods
+        elif at is None:
+            lives.pop(uid, None)
+        known = facts(lifecycles=Lifecycles(lives.copy()))
+        pods = [pod for other, pod in wanted.items() if (other == "static") == (source == "file")]
+        desk.send(*pods, source=source, at=known, now=float(generation))
+        desk.check_counted(known)

@@ -16,7 +16,8 @@ from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodView, SandboxView
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.roster import NameHolder, Roster, SourceChanged, pod_ref
-from pykubelet.desired.roster.decide import settle
+from pykubelet.desired.roster.decide import counted_now, settle
+from pykubelet.desired.roster.load import CountedPods
 from pykubelet.desired.roster.merge import apply_quarantine, apply_source, roster_of
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, RosterState
 from pykubelet.desired.roster.readmission import readmit
@@ -124,6 +125,13 @@ class Desk:
         self._note(recorder)
         self.roster = roster_of(self.state, self.expected, self.roster)
         return self.roster
+
+    def check_counted(self, at: AdmissionFacts) -> None:
+        """What is carried over from one decision to the next must be what a look at all pods gives."""
+        state = self.state
+        assert state.counted.demands == counted_now(CountedPods(), state.entries, at).demands
+        assert state.counted.load.pods == len(state.counted.demands)
+        assert self.roster.pods == {uid: entry.item for uid, entry in state.entries.items()}
 
     def _note(self, recorder: Any) -> None:
         self.events.extend((h.pod.name, h.reason, h.message) for h in recorder)

@@ -7,10 +7,11 @@ the keys that were set or removed since.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, NoReturn, TypeVar
 
 K = TypeVar("K")
+R = TypeVar("R")
 V = TypeVar("V")
 #: So many versions back the changes are known. A reader that is further behind compares all values.
 VERSIONS = 64
@@ -101,3 +102,52 @@ def edited(before: Mapping[K, V]) -> VersionedMap[K, V]:
         made._edit = before._history.begin(before._version)
         made._version = before._history.newest
     return made
+
+
+def follow_up(before: Mapping[K, V], now: Mapping[K, V]) -> VersionedMap[K, V]:
+    """A mapping that was made as a whole, as an edit of `before` where possible: readers then compare only what differs."""
+    made = edited(before)
+    for key in [key for key in before if key not in now]:
+        del made[key]
+    for key, value in now.items():
+        if made.get(key) is not value:
+            made[key] = value
+    return made if list(made) == list(now) else VersionedMap(now)
+
+
+class Derived(Generic[K, V, R]):
+    """A function of a mapping, such as all pods: `derive` of each of its values, of which None is left out. It is computed again only for
+    keys that have changed since the last call. `derive` depends on the value only.
+    """
+
+    def __init__(self, derive: Callable[[V], R | None]) -> None:
+        self._derive = derive
+        self._last: tuple[Mapping[K, V], VersionedMap[K, R]] = ({}, VersionedMap())
+
+    def __call__(self, source: Mapping[K, V]) -> Mapping[K, R]:
+        """The same object as the last time if nothing has changed. The source must not be changed afterwards."""
+        before, made = self._last
+        if source is before:
+            return made
+        keys = source.changed_since(before) if isinstance(source, VersionedMap) else None
+        if keys is None:
+            found = {key: result for key, value in source.items() if (result := self._derive(value)) is not None}
+            made = follow_up(made, found)
+        else:
+            made = self._with_changes(made, source, keys)
+        self._last = source, made
+        return made
+
+    def _with_changes(self, made: VersionedMap[K, R], source: Mapping[K, V], keys: Iterable[K]) -> VersionedMap[K, R]:
+        now = made
+        for key in keys:
+            value = source.get(key)
+            result = self._derive(value) if value is not None else None
+            if result is made.get(key):
+                continue
+            now = edited(made) if now is made else now
+            if result is not None:
+                now[key] = result
+            else:
+                del now[key]
+        return now

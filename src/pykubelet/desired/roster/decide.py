@@ -21,13 +21,14 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import assert_never
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import parse_time
-from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.kit.values import Value, changed_keys, replace
+from pykubelet.base.kit.versions import edited
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import SOURCE_API
@@ -60,6 +61,7 @@ from pykubelet.desired.roster.model import (
     AskExtensions,
     Entry,
     RosterState,
+    unusual,
 )
 from pykubelet.desired.roster.preemption import PREEMPTED, NoVictims, PreemptionCandidate, choose_victims
 
@@ -139,11 +141,11 @@ def settle(
     state: RosterState, facts: AdmissionFacts, now: float, wall: float
 ) -> tuple[RosterState, tuple[KubeEvent, ...]]:
     """Decide on all pods that can be decided now. `now`: monotonic seconds. `wall`: seconds since the epoch."""
-    unsure = [entry for entry in state.entries.values() if entry.verdict in _UNSURE]
+    unsure = [entry for entry in unusual(state.entries) if entry.verdict in _UNSURE]
     if not unsure:
         return state, ()
     entries, events = _end_preemptions(state.entries, facts, now, wall)
-    events.extend(_end_placements(entries, facts.placements, wall))
+    events.extend(_end_placements(entries, unsure, facts.placements, wall))
     undecided = [e for e in unsure if e.verdict is AdmissionVerdict.OPEN and not (e.is_held and now < e.until)]
     if not undecided:
         return replace(state, entries=entries), tuple(events)
@@ -184,8 +186,9 @@ def _end_preemptions(
     before: Mapping[PodUID, Entry], facts: AdmissionFacts, now: float, wall: float
 ) -> tuple[Entries, list[KubeEvent]]:
     """Admit pods after their victims have ended, or after the longest wait. Returns Events for victims that have not ended in time."""
-    entries, events = dict(before), list[KubeEvent]()
-    for uid, entry in before.items():
+    entries, events = edited(before), list[KubeEvent]()
+    for entry in sorted(unusual(before), key=_arrival):
+        uid = entry.ref.uid
         if entry.verdict is not AdmissionVerdict.PREEMPTING:
             continue
         late = [victim for victim in entry.victims if not _have_ended(frozenset({victim}), before, facts)]
@@ -202,10 +205,16 @@ def _end_preemptions(
     return entries, events
 
 
-def _end_placements(entries: Entries, placements: Placements, wall: float) -> list[KubeEvent]:
-    """Admit or reject, in `entries`, the pods with a decided placement. Returns the Events."""
+def _arrival(entry: Entry) -> int:
+    return entry.order
+
+
+def _end_placements(entries: Entries, unsure: Iterable[Entry], placements: Placements, wall: float) -> list[KubeEvent]:
+    """Admit or reject, in `entries`, those of the `unsure` pods that have a decided placement. Returns the Events."""
     events = []
-    for uid, entry in entries.items():
+    for unplaced in sorted(unsure, key=_arrival):
+        uid = unplaced.ref.uid
+        entry = entries[uid]
         if entry.verdict is not AdmissionVerdict.PLACING:
             continue
         if _is_leaving(entry):
@@ -280,7 +289,9 @@ def reject_at_limit(
     state: RosterState, limits: Mapping[PodUID, AttachLimit]
 ) -> tuple[RosterState, tuple[KubeEvent, ...]]:
     """Reject admitted pods that cannot start because no more volumes can be attached to the node. The Events are the second value."""
-    entries, events = dict(state.entries), []
+    if not limits:
+        return state, ()
+    entries, events = edited(state.entries), []
     for uid, limit in limits.items():
         entry = entries.get(uid)
         if entry is None or entry.verdict is not AdmissionVerdict.ADMITTED:
@@ -332,7 +343,15 @@ def counts(entry: Entry, facts: AdmissionFacts) -> bool:
 
 def counted_now(before: CountedPods, entries: Mapping[PodUID, Entry], facts: AdmissionFacts) -> CountedPods:
     """The pods that count against the capacity now. `before`: those of an earlier decision."""
-    return before.with_demands({uid: entry.demand for uid, entry in entries.items() if counts(entry, facts)})
+    lives = facts.lifecycles.pods
+    if entries is before.entries:  # it may have been changed since
+        uids = dict.fromkeys([*entries, *before.demands])
+    else:
+        uids = dict.fromkeys([*changed_keys(before.entries, entries), *changed_keys(before.lives, lives)])
+    demands = {
+        uid: entry.demand if (entry := entries.get(uid)) is not None and counts(entry, facts) else None for uid in uids
+    }
+    return before.with_demands(demands, entries, lives)
 
 
 def _all_fit(load: Load, undecided: list[Entry], facts: AdmissionFacts) -> bool:

@@ -14,7 +14,8 @@ from itertools import repeat
 from operator import add, neg
 from typing import Generic, TypeVar
 
-from pykubelet.base.kit.values import Value, changed_keys, field
+from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.kit.versions import edited
 from pykubelet.base.model.ids import PodUID
 
 K = TypeVar("K", bound=Hashable)
@@ -152,27 +153,35 @@ def _amounts(demand: Demand) -> dict[_PortKey, int]:
 
 
 class CountedPods(Value):
-    """The pods that count against the capacity, and their load."""
+    """The pods that count against the capacity, and their load. `entries`, `lives`: the roster's entries and the lifecycles that this
+    follows from."""
 
     demands: Mapping[PodUID, Demand] = field(default_factory=dict)
     load: Load = field(default_factory=Load)
+    entries: Mapping[PodUID, object] = field(default_factory=dict)
+    lives: Mapping[PodUID, object] = field(default_factory=dict)
 
-    def with_demands(self, demands: Mapping[PodUID, Demand]) -> CountedPods:
-        """These pods instead; only those that differ are counted anew."""
-        load = self.load
-        changed = changed_keys(self.demands, demands)
-        if not changed:
-            return self
-        for uid in changed:
-            if (old := self.demands.get(uid)) is not None:
+    def with_demands(
+        self, changed: Mapping[PodUID, Demand | None], entries: Mapping[PodUID, object], lives: Mapping[PodUID, object]
+    ) -> CountedPods:
+        """With these demands instead; None: the pod does not count."""
+        load, demands = self.load, edited(self.demands)
+        for uid, new in changed.items():
+            old = demands.get(uid)
+            if old is new:
+                continue
+            if old is not None:
                 load = load.minus(old)
-            if (new := demands.get(uid)) is not None:
+            if new is not None:
                 load = load.plus(new)
-        return CountedPods(demands, load)
+                demands[uid] = new
+            else:
+                del demands[uid]
+        return CountedPods(demands, load, entries, lives)
 
     def plus(self, uid: PodUID, demand: Demand) -> CountedPods:
         """These pods and one that does not count yet."""
-        return CountedPods({**self.demands, uid: demand}, self.load.plus(demand))
+        return replace(self, demands={**self.demands, uid: demand}, load=self.load.plus(demand))
 
     def load_without(self, uid: PodUID) -> Load:
         """The load of all pods but this one, for its resize: its ports stay, because it keeps them."""

@@ -23,10 +23,12 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Mapping
+from operator import attrgetter
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.values import Value, changed_keys, missing_keys, replace
+from pykubelet.base.kit.versions import Derived, edited, follow_up
 from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
@@ -46,7 +48,7 @@ from pykubelet.base.model.roster import (
 )
 from pykubelet.base.model.sizing import size_of, with_size
 from pykubelet.desired.roster.admission import demand_of, unusable_in, without_excess
-from pykubelet.desired.roster.model import AdmissionVerdict, Entry, RosterState
+from pykubelet.desired.roster.model import AdmissionVerdict, Entry, RosterState, unusual
 from pykubelet.desired.roster.objects import count_objects
 
 
@@ -105,7 +107,7 @@ def _with_api_pods(state: RosterState, pods: tuple[Pod, ...], wall: float) -> Ro
     wanted = {PodUID(pod.metadata.uid): pod for pod in pods}
     if state.clashes or len(wanted) != len(pods):
         return None
-    entries, arrivals = dict(state.entries), state.arrivals
+    entries, arrivals = edited(state.entries), state.arrivals
     for uid, pod in wanted.items():
         old = entries.get(uid)
         if old is None or old.wanted is not pod:
@@ -199,7 +201,7 @@ def _with_entries(state: RosterState, chosen: Mapping[PodUID, _Wanted], wall: fl
         with WORK.on(uid):
             entry = entries[uid] = _entry(state, state.entries.get(uid), wanted, arrivals, wall)
         arrivals += entry.order == arrivals
-    return replace(state, entries=entries, arrivals=arrivals)
+    return replace(state, entries=follow_up(state.entries, entries), arrivals=arrivals)
 
 
 def _entry(state: RosterState, old: Entry | None, wanted: _Wanted, arrivals: int, wall: float) -> Entry:
@@ -242,9 +244,13 @@ def _seen_at(pod: Pod, wall: float) -> float:
         return wall
 
 
+#: The entries for other components.
+_items: Derived[PodUID, Entry, RosterPod] = Derived(attrgetter("item"))
+
+
 def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> Roster:
     """The snapshot to publish; `before` itself when nothing changed."""
-    items = {uid: entry.item for uid, entry in state.entries.items()}
+    items = _items(state.entries)
     pods = items if changed_keys(before.pods, items) else before.pods
     missing = tuple(sorted(name for name in expected if _is_missing(state, name)))
     silent = tuple(sorted(expected - state.sources.keys()))
@@ -253,7 +259,7 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
     reported = (problem for source in state.sources.values() for problem in source.problems)
     problems = (*reported, *clashes, *state.counted_objects.problems)
     remarks = tuple(remark for source in state.sources.values() for remark in source.remarks)
-    placing = {uid: e for uid, e in state.entries.items() if e.verdict is AdmissionVerdict.PLACING}
+    placing = {e.ref.uid: e for e in unusual(state.entries) if e.verdict is AdmissionVerdict.PLACING}
     awaiting_placement = tuple(sorted(placing, key=lambda uid: placing[uid].placing_number))
     rejected_anyway = frozenset(uid for uid, e in placing.items() if e.refusal is not None)
     withheld = _withheld(state)
@@ -311,7 +317,7 @@ def apply_quarantine(state: RosterState) -> tuple[RosterState, tuple[KubeEvent, 
     waits = {uid: wait for uid, wait in waits.items() if uid in state.entries}
     if not waits and not state.quarantined:
         return state, ()
-    entries = dict(state.entries)
+    entries = edited(state.entries)
     for uid, wait in waits.items():
         entry = entries[uid]
         if entry.verdict is not AdmissionVerdict.QUARANTINED or entry.item.admission_wait != wait:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
-from pykubelet.base.kit.values import Value, field, remember_last
+from pykubelet.base.kit.values import Value, field
+from pykubelet.base.kit.versions import Derived
 from pykubelet.base.model.evictions import NodePressure
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -198,20 +199,20 @@ class RosterState(Value):
     def node_asked_at(self) -> float | None:
         """When a pod last requested a new read of the Node, in monotonic seconds; None: no pod waits for one."""
         asked = (
-            e.asked_at for e in _unusual(self.entries) if e.verdict is AdmissionVerdict.OPEN and e.asked_at is not None
+            e.asked_at for e in unusual(self.entries) if e.verdict is AdmissionVerdict.OPEN and e.asked_at is not None
         )
         return max(asked, default=None)
 
     @property
     def has_readmissible(self) -> bool:
         """Whether a rejected pod may be admitted later."""
-        return any(entry.is_readmissible for entry in _unusual(self.entries))
+        return any(entry.is_readmissible for entry in unusual(self.entries))
 
     @property
     def awaits_only_placement(self) -> bool:
         """Whether pods wait for their placement, and none for anything else."""
         waiting = [
-            entry for entry in _unusual(self.entries) if entry.item.admission_wait is not None or entry.is_resizing
+            entry for entry in unusual(self.entries) if entry.item.admission_wait is not None or entry.is_resizing
         ]
         settled = (AdmissionVerdict.PLACING, AdmissionVerdict.QUARANTINED)
         return bool(waiting) and all(entry.verdict in settled and not entry.is_resizing for entry in waiting)
@@ -219,7 +220,7 @@ class RosterState(Value):
     @property
     def may_resize(self) -> bool:
         """Whether a pod may get another size, or is getting it."""
-        return any(entry.may_resize for entry in _unusual(self.entries))
+        return any(entry.may_resize for entry in unusual(self.entries))
 
     @property
     def is_settled(self) -> bool:
@@ -227,22 +228,28 @@ class RosterState(Value):
         return all(
             (entry.item.admission_wait is None or entry.verdict is AdmissionVerdict.QUARANTINED)
             and not entry.is_resizing
-            for entry in _unusual(self.entries)
+            for entry in unusual(self.entries)
         )
 
 
-@remember_last
-def _unusual(entries: Mapping[PodUID, Entry]) -> list[Entry]:
-    """The pods that are not simply admitted with the size of their spec: most questions about all pods are about these."""
-    return [
+def _if_unusual(entry: Entry) -> Entry | None:
+    return (
         entry
-        for entry in entries.values()
         if entry.verdict is not AdmissionVerdict.ADMITTED
         or (entry.wanted or entry.item.pod) is not entry.item.pod
         or entry.item.admission_wait is not None
         or entry.item.change is not None
         or entry.item.pending is not None
-    ]
+        else None
+    )
+
+
+_unusual: Derived[PodUID, Entry, Entry] = Derived(_if_unusual)
+
+
+def unusual(entries: Mapping[PodUID, Entry]) -> Collection[Entry]:
+    """The pods that are not simply admitted with the size of their spec: most questions about all pods are about these."""
+    return _unusual(entries).values()
 
 
 class AdmissionFacts(Value):

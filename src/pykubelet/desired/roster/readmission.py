@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 from pykubelet.base.kit.values import replace
+from pykubelet.base.kit.versions import edited
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.placement import Placements
 from pykubelet.desired.roster.decide import counted_now, would_admit
@@ -29,7 +30,7 @@ def readmit(state: RosterState, facts: AdmissionFacts, now: float, wall: float) 
     waiting = [entry for entry in state.entries.values() if entry.is_readmissible]
     if not facts.node.allocatable:
         return state
-    entries, counted = dict(state.entries), counted_now(state.counted, state.entries, facts)
+    entries, counted = edited(state.entries), counted_now(state.counted, state.entries, facts)
     load = counted.load
     for entry in sorted(waiting, key=lambda entry: entry.order):
         uid = entry.ref.uid

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from pykubelet.base.api.core import Container, Pod, ResourceRequirements
 from pykubelet.base.kit.values import replace
+from pykubelet.base.kit.versions import edited
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import Stage
@@ -46,7 +47,7 @@ from pykubelet.desired.roster import admission
 from pykubelet.desired.roster.admission import refuse_under_pressure, requests_of
 from pykubelet.desired.roster.decide import counted_now
 from pykubelet.desired.roster.load import CountedPods, Demand, Load
-from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, AdmissionVerdict, Entry
+from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, AdmissionVerdict, Entry, unusual
 
 Entries = dict[PodUID, Entry]
 _NO_SWAP = "In-place resize of containers with swap is not supported."
@@ -56,18 +57,21 @@ def settle_sizes(
     before: Mapping[PodUID, Entry], counted: CountedPods, facts: AdmissionFacts, wall: float
 ) -> tuple[Mapping[PodUID, Entry], CountedPods, tuple[KubeEvent, ...]]:
     """Allocate the sizes that fit, and note those that do not. `counted`: as in `RosterState`. `wall`: seconds since the epoch."""
-    entries = dict(before)
+    entries = edited(before)
     events: list[KubeEvent] = []
     waiting: list[tuple[Entry, Demand]] = []
-    for uid, entry in before.items():
-        entry = entries[uid] = _followed_up(entry, facts)
+    for had in unusual(before):
+        entry = _followed_up(had, facts)
         if _wants_other_size(entry, facts):
             waiting.append((entry, Demand(requests_of(entry.wanted or entry.item.pod))))
         elif entry.item.pending is not None:
-            entries[uid] = replace(entry, item=replace(entry.item, pending=None))
+            entry = replace(entry, item=replace(entry.item, pending=None))
+        if entry is not had:
+            entries[entry.ref.uid] = entry
     for entry, wanted in sorted(waiting, key=_rank):
         counted = counted_now(counted, entries, facts)
         entry, more = _decided(entry, wanted, counted.load_without(entry.ref.uid), facts, wall)
+        entries = edited(entries)
         entries[entry.ref.uid] = entry
         events.extend(more)
     return entries, counted_now(counted, entries, facts), tuple(events)
@@ -98,12 +102,12 @@ def _wants_other_size(entry: Entry, facts: AdmissionFacts) -> bool:
     return not same_size(size_of(pod), size_of(entry.item.pod))
 
 
-def _rank(waiting: tuple[Entry, Demand]) -> tuple[bool, int, bool, float]:
+def _rank(waiting: tuple[Entry, Demand]) -> tuple[bool, int, bool, float, int]:
     entry, wanted = waiting
     pod = entry.wanted if entry.wanted is not None else entry.item.pod
     since = entry.item.pending.since if entry.item.pending is not None else float("inf")
     is_larger = any(wanted.of(name) > entry.demand.of(name) for name in ("cpu", "memory"))
-    return is_larger, -(pod.spec.priority or 0), qos_class(pod) is not QOSClass.GUARANTEED, since
+    return is_larger, -(pod.spec.priority or 0), qos_class(pod) is not QOSClass.GUARANTEED, since, entry.order
 
 
 def _decided(
