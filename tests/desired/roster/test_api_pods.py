@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 from desired.roster.wants import NODE, Desk, facts, make_pod
+from hypothesis import given
+from hypothesis import strategies as st
+from support.cost import count_instructions
 
 from pykubelet.base.api.core import Pod, PodCondition, PodStatus, Taint
 from pykubelet.base.kit.values import replace
+from pykubelet.base.kit.versions import VersionedMap, edited, follow_up
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR
+from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.roster import SourceChanged
 
 
 def mirror(name: str = "web", uid: str = "m1", **metadata: Any) -> Pod:
@@ -153,3 +160,59 @@ def test_a_node_that_the_api_server_does_not_show_refuses_the_pod_as_such() -> N
     stale(desk)
     desk.settle_again(facts(replace(HERE, read_at=10.5, read_error="nodes is forbidden")), now=12.0)
     assert (desk.reason("web-1"), desk.message("web-1")) == ("InvalidNodeInfo", "Kubelet cannot get node info.")
+
+
+_SETS = st.lists(
+    st.tuples(
+        st.sampled_from(("api", "file")),
+        st.dictionaries(
+            st.sampled_from("abcd"), st.tuples(st.sampled_from(("100m", "200m")), st.booleans()), max_size=4
+        ),
+    ),
+    max_size=8,
+)
+
+
+@given(_SETS)
+def test_a_set_that_knows_what_has_changed_gives_the_same_pods(
+    sets: list[tuple[str, dict[str, tuple[str, bool]]]],
+) -> None:
+    """Two desks get the same sets. Static pods use the same names and UIDs, and some pods are mirror pods."""
+    whole, known, by_uid = Desk(("file", "api")), Desk(("file", "api")), VersionedMap[PodUID, Pod]()
+    for source, names in sets:
+        pods = {
+            PodUID(f"{name}-1"): mirror(name, f"{name}-1") if is_mirror else make_pod(name, cpu=cpu, source=source)
+            for name, (cpu, is_mirror) in names.items()
+            if source == "api" or not is_mirror
+        }
+        if source == "api":
+            pods = {uid: pod if by_uid.get(uid) != pod else by_uid[uid] for uid, pod in pods.items()}
+            by_uid = follow_up(by_uid, pods)
+        whole.send(*pods.values(), source=source)
+        known.take(SourceChanged(source, tuple(pods.values()), by_uid=by_uid if source == "api" else None))
+        assert known.state.entries == whole.state.entries
+        assert list(known.roster.pods) == list(whole.roster.pods)
+        assert (known.roster, known.events) == (whole.roster, whole.events)
+
+
+def test_a_pod_costs_the_same_among_few_and_among_many() -> None:
+    """Counted are instructions of Python. What runs in C for all pods, such as the copy of a mapping, counts once."""
+    costs = set()
+    for others in (25, 50, 100):
+        desk, at = Desk(("api",)), facts(lifecycles=Lifecycles(VersionedMap()))
+        first = VersionedMap((PodUID(f"p{n}-1"), make_pod(f"p{n}")) for n in range(others))
+        pods = edited(first)
+        sets = [first, pods]
+        for uid, pod in (("new-1", make_pod("new")), ("new-1", None), ("p7-1", None)):  # one comes, and two go
+            pods = edited(pods)
+            if pod is not None:
+                pods[PodUID(uid)] = pod
+            else:
+                del pods[PodUID(uid)]
+            sets.append(pods)
+        events = [SourceChanged("api", tuple(each.values()), by_uid=each) for each in sets]
+        desk.take(events[0], at)
+        desk.take(events[1], at)
+        costs.add(sum(count_instructions(partial(desk.take, event, at)) for event in events[2:]))
+        assert len(desk.roster.pods) == others - 1
+    assert max(costs) < 1.02 * min(costs)

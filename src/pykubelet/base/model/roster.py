@@ -39,6 +39,8 @@ class SourceChanged(Value):
     `known`: False while the source does not know its full set of pods yet, only the problems that prevent it.
     `quarantined`: what the pods in quarantine wait for; `pods` has stubs of them.
     `awaited` False, with `known` False: the roster is ready without this source, and keeps its pods of before as they are.
+    `by_uid`: the same pods as in `pods`, and in the same order, by UID, from a source with unique UIDs. A reader that has the mapping of
+    before looks only at what differs.
     """
 
     source: str
@@ -50,6 +52,7 @@ class SourceChanged(Value):
     remarks: tuple[Remark, ...] = ()
     quarantined: Mapping[PodUID, Wait] = field(default_factory=dict)
     awaited: bool = True
+    by_uid: Mapping[PodUID, Pod] | None = None
 
 
 class Rejection(Value):

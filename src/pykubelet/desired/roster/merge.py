@@ -69,6 +69,7 @@ class _Wanted(Value):
 
 def apply_source(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterState, tuple[KubeEvent, ...]]:
     """The state after a source has posted its set, and the resulting Events. `wall`: seconds since the epoch."""
+    before = state.sources.get(event.source)
     if event.source == SOURCE_API:
         event, mirrors = _without_mirrors(event)
         state = replace(state, mirrors=mirrors)
@@ -76,7 +77,7 @@ def apply_source(state: RosterState, event: SourceChanged, wall: float) -> tuple
     state = replace(state, sources=sources)
     if event.objects or state.counted_objects.objects:
         state = replace(state, counted_objects=count_objects(sources, state.counted_objects))
-    if event.source == SOURCE_API and (alone := _with_api_pods(state, event.pods, wall)) is not None:
+    if event.source == SOURCE_API and (alone := _with_api_pods(state, before, event, wall)) is not None:
         return alone, ()
     desired = _in_order(state)
     chosen: dict[PodUID, _Wanted] = {}
@@ -102,15 +103,25 @@ def apply_source(state: RosterState, event: SourceChanged, wall: float) -> tuple
     return _with_entries(state, chosen, wall), events
 
 
-def _with_api_pods(state: RosterState, pods: tuple[Pod, ...], wall: float) -> RosterState | None:
+def _with_api_pods(
+    state: RosterState, before: SourceChanged | None, event: SourceChanged, wall: float
+) -> RosterState | None:
     """The state with these pods of the API server and all others unchanged. None: another source uses one of the names or UIDs."""
-    wanted = {PodUID(pod.metadata.uid): pod for pod in pods}
-    if state.clashes or len(wanted) != len(pods):
+    wanted = event.by_uid
+    if wanted is not None and before is not None and before.by_uid is not None:
+        changed = changed_keys(before.by_uid, wanted)
+    else:
+        wanted = {PodUID(pod.metadata.uid): pod for pod in event.pods}
+        changed = [*wanted, *missing_keys(state.entries, wanted)]
+    if state.clashes or len(wanted) != len(event.pods):
         return None
     entries, arrivals = edited(state.entries), state.arrivals
-    for uid, pod in wanted.items():
-        old = entries.get(uid)
-        if old is None or old.wanted is not pod:
+    for uid in changed:
+        pod, old = wanted.get(uid), entries.get(uid)
+        if pod is None:
+            if old is not None and old.item.source == SOURCE_API:
+                del entries[uid]
+        elif old is None or old.wanted is not pod:
             ref = pod_ref(pod)
             if old is not None and (old.item.source != SOURCE_API or old.ref != ref):
                 return None
@@ -119,16 +130,21 @@ def _with_api_pods(state: RosterState, pods: tuple[Pod, ...], wall: float) -> Ro
                     state, old, _Wanted(SOURCE_API, SOURCE_API, pod, ref, ref), arrivals, wall
                 )
             arrivals += entry.order == arrivals
-    for uid in missing_keys(state.entries, wanted):
-        if entries[uid].item.source == SOURCE_API:
-            del entries[uid]
     return replace(state, entries=entries, arrivals=arrivals)
 
 
+_mirrors: Derived[PodUID, Pod, Pod] = Derived(lambda pod: pod if is_mirror(pod) else None)
+_others: Derived[PodUID, Pod, Pod] = Derived(lambda pod: None if is_mirror(pod) else pod)
+
+
 def _without_mirrors(event: SourceChanged) -> tuple[SourceChanged, dict[str, Pod]]:
-    mirrors = {pod_ref(pod).full_name: pod for pod in event.pods if is_mirror(pod)}
+    found = _mirrors(event.by_uid).values() if event.by_uid is not None else filter(is_mirror, event.pods)
+    mirrors = {pod_ref(pod).full_name: pod for pod in found}
     if not mirrors:
         return event, mirrors
+    if event.by_uid is not None:
+        others = _others(event.by_uid)
+        return replace(event, pods=tuple(others.values()), by_uid=others), mirrors
     return replace(event, pods=tuple(pod for pod in event.pods if not is_mirror(pod))), mirrors
 
 

@@ -19,7 +19,7 @@ from pykubelet.base.kit.versions import edited
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.placement import Placements
 from pykubelet.desired.roster.decide import counted_now, would_admit
-from pykubelet.desired.roster.model import RETRY, AdmissionFacts, AdmissionVerdict, Entry, RosterState
+from pykubelet.desired.roster.model import RETRY, AdmissionFacts, AdmissionVerdict, Entry, RosterState, unusual
 
 #: Added to a first-seen time that would be the same as the earlier one.
 _LATER_S = 0.001
@@ -27,7 +27,7 @@ _LATER_S = 0.001
 
 def readmit(state: RosterState, facts: AdmissionFacts, now: float, wall: float) -> RosterState:
     """The state in which rejected pods that fit now are to be decided anew. `now`: monotonic seconds; `wall`: since the epoch."""
-    waiting = [entry for entry in state.entries.values() if entry.is_readmissible]
+    waiting = [entry for entry in unusual(state.entries) if entry.is_readmissible]
     if not facts.node.allocatable:
         return state
     entries, counted = edited(state.entries), counted_now(state.counted, state.entries, facts)

@@ -78,12 +78,12 @@ class ApiSource:
             await self._wait_for_node()
         if has_changes or not self._has_posted:
             self._has_posted = True
-            self._out.post(SourceChanged(SOURCE_API, tuple(self._marked.values())))
+            self._out.post(SourceChanged(SOURCE_API, tuple(self._marked.values()), by_uid=self._marked))
 
     def _take_changes(self, items: Mapping[str, Pod]) -> bool:
         """Take a new set. Returns whether the agent acts on any of the changes."""
         seen = format_nano_time(int(self._clock.wall() * 1_000_000_000))
-        known, marked = edited(self._known), dict(self._marked)
+        known, marked = edited(self._known), edited(self._marked)
         has_changes = False
         for key in changed_keys(self._items, items):
             before, pod = self._items.get(key), items.get(key)

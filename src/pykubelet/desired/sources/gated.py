@@ -25,6 +25,8 @@ from pykubelet.base.api.core import (
 )
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.kit.versions import Derived
+from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.node import BIND_OPTIONS
 from pykubelet.base.model.restart import ACTION_RESTART_ALL, ALWAYS
 from pykubelet.base.model.roster import SourceChanged
@@ -187,9 +189,14 @@ class GatedPods:
         self._out = out
         self._gates = gates
         self._known: dict[str, dict[int, tuple[Pod, Pod]]] = {}
+        self._by_uid: Derived[PodUID, Pod, Pod] = Derived(lambda pod: without_disabled(pod, gates))
 
     def post(self, event: SourceChanged) -> None:
         """Post the set to the roster, without the disabled fields."""
+        if event.by_uid is not None:
+            by_uid = self._by_uid(event.by_uid)
+            self._out.post(replace(event, pods=tuple(by_uid.values()), by_uid=by_uid))
+            return
         before, now = self._known.get(event.source, {}), {}
         for pod in event.pods:
             now[id(pod)] = before.get(id(pod)) or (pod, without_disabled(pod, self._gates))

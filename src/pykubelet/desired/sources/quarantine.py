@@ -126,7 +126,7 @@ class Quarantine:
             if not pod.metadata.deletionTimestamp and not has_ended_in_api(pod):  # of the others nothing is started
                 waits[uid] = wait_of(suspect)
         self._seen[event.source] = seen
-        self._out.post(replace(event, pods=tuple(pods), quarantined=waits))
+        self._out.post(replace(event, pods=tuple(pods), quarantined=waits, by_uid=None))
 
     def problem(self, shown: str, data: bytes) -> str:
         """Why the manifest with this content must not be read now; empty if it may. `shown`: as in `manifest_key`."""
