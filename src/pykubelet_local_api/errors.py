@@ -98,6 +98,14 @@ def was_modified(kind: ResourceKind, name: str) -> StatusError:
     )
 
 
+def needs_version(kind: ResourceKind, name: str) -> StatusError:
+    """422: the kind is replaced only with the resource version that the client has seen."""
+    body = "Invalid value: 0: must be specified for an update"
+    cause = {"reason": "FieldValueInvalid", "message": body, "field": "metadata.resourceVersion"}
+    message = f'{kind.resource} "{name}" is invalid: metadata.resourceVersion: {body}'
+    return StatusError(422, "Invalid", message, _details(kind, name) | {"causes": [cause]})
+
+
 def invalid(kind: ResourceKind, name: str, errors: Errors) -> StatusError:
     """422: fields with wrong values. `errors`: at least one."""
     texts = [str(error) for error in errors]

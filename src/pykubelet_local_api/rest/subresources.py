@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pykubelet.net.http.server import Response
-from pykubelet_local_api.errors import StatusError, bad_request, conflict, not_found
+from pykubelet_local_api.errors import StatusError, bad_request
 from pykubelet_local_api.kinds.table import STORED
-from pykubelet_local_api.objects import Json, is_deleting, timestamp
+from pykubelet_local_api.objects import Json
 from pykubelet_local_api.registry import ObjectRegistry
 from pykubelet_local_api.rest.access import ClientAccess
 from pykubelet_local_api.rest.formats import answer, read_body
 from pykubelet_local_api.rest.options import is_dry_run, read_delete_options, read_manager
 from pykubelet_local_api.rest.writes import Write
 from pykubelet_local_api.store.store import ObjectStore
+from pykubelet_local_api.strategies.pod_binding import bound, check_eviction, marked_for_eviction
+from pykubelet_local_api.strategies.strategy import Context
 from pykubelet_local_api.write_options import WriteOptions
 
 PODS = STORED["pods"]
@@ -50,33 +50,9 @@ class Acts:
 
     async def _bind(self, write: Write, name: str, body: Json) -> Response:
         """Bind a pod to a node, once. Source: the API reference, Binding."""
-        target: Any = body.get("target")
-        node = str(target.get("name") or "") if isinstance(target, dict) else ""
-        if not node:
-            raise StatusError(422, "Invalid", f'Binding "{name}" is invalid: target.name: Required value')
-        annotations = (body.get("metadata") or {}).get("annotations") or {}
 
         def edit(pod: Json | None) -> Json:
-            assert pod is not None
-            if is_deleting(pod):
-                raise conflict(PODS, name, f"pod {name} is being deleted, cannot be assigned to a host")
-            if bound := pod["spec"].get("nodeName"):
-                raise conflict(PODS, name, f"pod {name} is already assigned to node {bound!r}".replace("'", '"'))
-            if pod["spec"].get("schedulingGates"):
-                raise conflict(PODS, name, f"pod {name} has non-empty .spec.schedulingGates")
-            pod["spec"]["nodeName"] = node
-            if annotations:
-                pod["metadata"]["annotations"] = {**(pod["metadata"].get("annotations") or {}), **annotations}
-            scheduled = {
-                "type": "PodScheduled",
-                "status": "True",
-                "lastTransitionTime": timestamp(self._store.now),
-                "lastProbeTime": None,
-            }
-            status = pod.setdefault("status", {})
-            kept = [entry for entry in status.get("conditions") or () if entry.get("type") != "PodScheduled"]
-            status["conditions"] = [*kept, scheduled]
-            return pod
+            return bound(pod, body, name, Context(self._store, write.user))
 
         options = WriteOptions(
             write.user,
@@ -89,12 +65,17 @@ class Acts:
     async def _evict(self, write: Write, body: Json) -> Response:
         """Delete a pod. There are no disruption budgets here, so nothing refuses it."""
         target = write.target
-        if self._store.get("pods", target.namespace, target.name) is None:
-            raise not_found(PODS, target.name)
-        asked = body.get("deleteOptions") or {}
-        if not isinstance(asked, dict):
-            raise bad_request("deleteOptions is not an object")
-        await self._registry.delete(
-            PODS, target.namespace, target.name, read_delete_options(write.request, asked, write.user)
-        )
+        pod = self._store.get("pods", target.namespace, target.name)
+        asked = check_eviction(pod, body, target.name)
+        options = read_delete_options(write.request, asked, write.user)
+        if not options.is_dry_run:
+            await self._registry.update(
+                PODS,
+                target.namespace,
+                target.name,
+                lambda found: marked_for_eviction(found or {}, self._store.now),
+                WriteOptions(write.user, read_manager(write.request, "CreateOptions")),
+                "status",
+            )
+        await self._registry.delete(PODS, target.namespace, target.name, options)
         return answer(write.accepted, {**_SUCCESS, "code": 201}, 201)

@@ -12,7 +12,7 @@ from typing import Any
 from pykubelet.base.kit.values import Value
 from pykubelet.net.http.server import Response
 from pykubelet.net.http.wire import Request
-from pykubelet_local_api.errors import StatusError, bad_request, unsupported_media_type
+from pykubelet_local_api.errors import StatusError, bad_request, needs_version, unsupported_media_type
 from pykubelet_local_api.kinds.decode import FieldValidation, check_validation, decode, decode_body
 from pykubelet_local_api.kinds.kind import ResourceKind
 from pykubelet_local_api.kinds.schema import schema_of
@@ -27,6 +27,8 @@ from pykubelet_local_api.rest.options import is_dry_run, read_bool, read_delete_
 from pykubelet_local_api.rest.paths import Target
 from pykubelet_local_api.rest.reads import read_list
 from pykubelet_local_api.store.store import ObjectStore
+from pykubelet_local_api.strategies.strategy import Context
+from pykubelet_local_api.strategies.table import strategy_of
 from pykubelet_local_api.view import RequestUser
 from pykubelet_local_api.write_options import WriteOptions
 
@@ -71,7 +73,7 @@ class Writes:
         options = _options(write, "CreateOptions")
         body, warnings = _decoded(write, read_body(write.request, write.body, write.kind.definition), "CreateOptions")
         found = await self._registry.create(write.kind, write.target.namespace, body, options)
-        return write.shown(found, 201, self._store.now, warnings)
+        return write.shown(found, 201, self._store.now, [*warnings, *self._warnings(write, found, None)])
 
     async def update(self, write: Write) -> Response:
         """PUT of an object or a subresource."""
@@ -79,10 +81,21 @@ class Writes:
         body, warnings = _decoded(write, read_body(write.request, write.body, write.kind.definition), "UpdateOptions")
         if not (body.get("metadata") or {}).get("name"):
             raise bad_request("the name of the object (based on URL) was undeterminable: name must be provided")
-        found, _ = await self._registry.update(
-            write.kind, target.namespace, target.name, lambda _: body, options, target.subresource
+        strategy = strategy_of(write.kind)
+        old = self._store.get(write.kind.storage, target.namespace, target.name)
+        if old and not strategy.allows_unconditional_update and not body["metadata"].get("resourceVersion"):
+            raise needs_version(write.kind, target.name)
+        found, is_new = await self._registry.update(
+            write.kind,
+            target.namespace,
+            target.name,
+            lambda _: body,
+            options,
+            target.subresource,
+            may_create=strategy.allows_create_on_update and not target.subresource,
         )
-        return write.shown(found, 200, self._store.now, warnings)
+        warnings = [*warnings, *self._warnings(write, found, old)]
+        return write.shown(found, 201 if is_new else 200, self._store.now, warnings)
 
     async def patch(self, write: Write) -> Response:
         """PATCH of an object or a subresource, of one of four types."""
@@ -109,7 +122,12 @@ class Writes:
         found, is_new = await self._registry.update(
             write.kind, target.namespace, target.name, edit, options, target.subresource, may_create=may_create
         )
+        warnings += self._warnings(write, found, None if is_new else found)
         return write.shown(found, 201 if is_new else 200, self._store.now, warnings)
+
+    def _warnings(self, write: Write, found: Json, old: Json | None) -> list[str]:
+        context = Context(self._store, write.user, write.target.subresource)
+        return strategy_of(write.kind).warnings(found, old, context)
 
     def _patch_edit(
         self, write: Write, media_type: str, body: ReadBody, validation: FieldValidation, warnings: list[str]

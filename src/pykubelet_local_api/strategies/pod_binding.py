@@ -9,7 +9,6 @@ from pykubelet_local_api.errors import StatusError, bad_request, conflict, not_f
 from pykubelet_local_api.kinds.kind import ResourceKind
 from pykubelet_local_api.kinds.table import BY_TYPE
 from pykubelet_local_api.objects import Json, copied, timestamp
-from pykubelet_local_api.strategies.pod_admission import add_topology_labels
 from pykubelet_local_api.strategies.strategy import Context
 
 PODS = BY_TYPE["v1", "Pod"]
@@ -44,7 +43,6 @@ def bound(old: Json | None, binding: Json, name: str, context: Context) -> Json:
     for field in ("annotations", "labels"):
         if meta.get(field):
             new["metadata"][field] = (new["metadata"].get(field) or {}) | meta[field]
-    add_topology_labels(new, str(target["name"]), context)
     set_condition(new, {"type": "PodScheduled", "status": "True"}, context.view.now)
     return new
 
@@ -81,7 +79,9 @@ def check_eviction(old: Json | None, eviction: Json, name: str) -> Json:
         raise bad_request("name in URL does not match name in Eviction object")
     if old is None:
         raise not_found(PODS, name)
-    options: Json = eviction.get("deleteOptions") or {}
+    options = eviction.get("deleteOptions") or {}
+    if not isinstance(options, dict):
+        raise bad_request("deleteOptions is not an object")
     wanted = (options.get("preconditions") or {}).get("uid")
     if wanted and wanted != old["metadata"]["uid"]:
         why = (

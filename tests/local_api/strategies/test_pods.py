@@ -243,20 +243,25 @@ def test_a_node_creates_mirror_pods_only(stored: StoredObjects) -> None:
 
 def test_a_pod_is_bound_once(stored: StoredObjects) -> None:
     old = stored.create("pods", pod(), "ns")
-    context = Context(stored, ADMIN)
     binding = {"metadata": {"name": "p", "annotations": {"x": "y"}}, "target": {"kind": "Node", "name": "n1"}}
-    found = bound(old, binding, "p", context)
+    found = bound(old, binding, "p", Context(stored, ADMIN))
     assert found["spec"]["nodeName"] == "n1"
     assert found["metadata"]["annotations"] == {"x": "y"}
-    assert found["metadata"]["labels"] == {"topology.kubernetes.io/zone": "z1"}
     assert found["status"]["conditions"] == [
         {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": "2027-01-15T08:00:00Z"}
     ]
     again = 'Operation cannot be fulfilled on pods/binding "p": pod p is already assigned to node "n1"'
     with pytest.raises(StatusError, match=re.escape(again)):
-        bound(found, binding, "p", context)
+        bound(found, binding, "p", Context(stored, ADMIN))
     with pytest.raises(StatusError, match="name in URL does not match name in Binding object"):
-        bound(old, binding, "other", context)
+        bound(old, binding, "other", Context(stored, ADMIN))
+
+
+def test_a_bound_pod_gets_the_zone_of_its_node_and_no_new_generation(stored: StoredObjects) -> None:
+    stored.create("pods", pod(), "ns")
+    found = stored.update("pods", "p", {"spec": {"nodeName": "n1"}}, "ns", "binding")
+    assert found["metadata"]["labels"] == {"topology.kubernetes.io/zone": "z1"}
+    assert found["metadata"]["generation"] == 1
 
 
 def test_an_eviction_names_its_pod(stored: StoredObjects) -> None:
