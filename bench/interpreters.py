@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from testbed import containerd, images, node, places
 from testbed.host import TestbedError
@@ -50,12 +51,19 @@ print(json.dumps({
 
 @dataclass(slots=True)
 class Interpreter:
-    """One row: the agent's program, what its interpreter is, its further flags, and the samples of each column."""
+    """One row: the agent's program, what its interpreter is, its further flags and annotations of pods, and the samples of each column."""
 
     program: Path
     name: str
     samples: dict[str, list[float]] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    def pod(self, name: str) -> dict[str, Any]:
+        """The manifest of a pod."""
+        made = manifest(name)
+        made["metadata"]["annotations"] = dict(self.annotations)
+        return made
 
     def take(self, column: str, value: float) -> None:
         self.samples.setdefault(column, []).append(value)
@@ -186,11 +194,11 @@ async def _measure_one(bench: Bench, interpreter: Interpreter, count: int) -> No
         await _start(agent, interpreter, ["start", "start_cpu"])
     interpreter.take("rss", agent.tree_rss_mib())
     for _ in range(_SINGLES):
-        interpreter.take("single", await _single_ms(bench))
+        interpreter.take("single", await _single_ms(bench, interpreter))
     names = [f"pod-{next(bench.numbers)}" for _ in range(count)]
     idle = await bench.idle_rate()
     used, began, before = agent.cpu_s(), time.monotonic(), len(bench.watch.starts)
-    agent.place([manifest(name) for name in names])
+    agent.place([interpreter.pod(name) for name in names])
     await bench.watch.wait_starts(before, 2 * count, _PODS_S)
     await all_ready(agent, count, _PODS_S)
     await agent.wait_quiet()
@@ -203,10 +211,10 @@ async def _measure_one(bench: Bench, interpreter: Interpreter, count: int) -> No
     interpreter.take("pod_end", _each_ms(agent.cpu_s() - used, time.monotonic() - began, idle, count))
 
 
-async def _single_ms(bench: Bench) -> float:
+async def _single_ms(bench: Bench, interpreter: Interpreter) -> float:
     """From the manifest of a pod until its container has started."""
     name, before = f"pod-{next(bench.numbers)}", len(bench.watch.starts)
-    began = bench.agent.place([manifest(name)])
+    began = bench.agent.place([interpreter.pod(name)])
     await bench.watch.wait_starts(before, 2, _PODS_S)
     started = await bench.started_at(name)
     await bench.remove_all([name], _PODS_S)

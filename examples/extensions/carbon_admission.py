@@ -32,6 +32,7 @@ class CarbonSettings:
 
 class CarbonAdmission(Extension):
     name, api, version, Settings = "carbon-admission", "1.0", "1", CarbonSettings
+    annotation = MOST
 
     def admit(self, pod: Pod, node: Node) -> Admission:
         most, now_g = _number(pod.annotations.get(MOST)), _number(node.labels.get(LABEL))

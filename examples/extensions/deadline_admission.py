@@ -35,6 +35,7 @@ class DeadlineSettings:
 
 class DeadlineAdmission(Extension):
     name, api, version, Settings = "deadline-admission", "1.0", "1", DeadlineSettings
+    annotation = "deadline.example.com/"
 
     def admit(self, pod: Pod, node: Node) -> Admission:
         if RUNTIME not in pod.annotations and PERIOD not in pod.annotations:

@@ -33,6 +33,7 @@ class TierSettings:
 
 class MemoryTiering(Extension):
     name, api, version, Settings = "memory-tiering", "1.0", "1", TierSettings
+    annotation = TIER
 
     def cgroup(self, pod: Pod, container: Container | None, values: Mapping[str, str]) -> Mapping[str, str] | None:
         if container is None:  # what a container is to have protected, its pod must have too

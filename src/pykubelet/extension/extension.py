@@ -29,11 +29,15 @@ class Extension:
 
     `version`: its own. `Settings`: a frozen dataclass of its settings; the file of `--extension NAME=FILE` is read into it,
     and a field that is not known or has the wrong type is refused. An instance is made once, when the agent starts.
+
+    `annotation`: `admit`, `cgroup`, `pull` and `restart` are asked about pods with an annotation of this key alone; if it ends in a slash,
+    about those with a key that begins with it. Others cost nothing then. Empty: about all pods.
     """
 
     name: ClassVar[str]
     api: ClassVar[str]
     version: ClassVar[str] = ""
+    annotation: ClassVar[str] = ""
     Settings: ClassVar[type | None] = None
 
     def __init__(self, settings: Any = None) -> None:

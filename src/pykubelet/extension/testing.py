@@ -22,7 +22,7 @@ from typing import Any
 
 from pykubelet.app.extensions.guard import ExtensionRaised, WrongAnswer, asked
 from pykubelet.app.extensions.load import ExtensionRefused, load_file
-from pykubelet.app.extensions.points import CHECKS
+from pykubelet.app.extensions.points import CHECKS, concerns
 from pykubelet.edges.host.services.limited_call import CallLimits, LimitedCalls, LimitError
 from pykubelet.extension.extension import Extension
 from pykubelet.extension.values import (
@@ -49,6 +49,8 @@ __all__ = [
     "make_request",
 ]
 GI = 1 << 30
+#: The points at which `annotation` counts.
+ABOUT_PODS = frozenset({"admit", "cgroup", "pull", "restart"})
 
 
 class ExtensionUnderTest:
@@ -62,6 +64,10 @@ class ExtensionUnderTest:
         """Its answer at a point; None: the built-in decision. Raises AssertionError where the agent would count a failure."""
         if point not in self.points:
             raise AssertionError(f"{self.extension.name} does not define {point}: it defines {', '.join(self.points)}")
+        pod = next((found for arg in args if (found := _pod_of(arg)) is not None), None)
+        annotation = self.extension.annotation
+        if annotation and point in ABOUT_PODS and pod is not None and not concerns(annotation, pod.annotations):
+            return None  # the agent does not ask
         calls = LimitedCalls(CallLimits())
         try:
             return calls.call(asked, getattr(self.extension, point), args, partial(_checked, point, args))
@@ -78,6 +84,12 @@ def load(path: str | Path, settings: Mapping[str, Any] | None = None) -> Extensi
     except ExtensionRefused as error:
         raise AssertionError(f"{path}: {error}") from error
     return ExtensionUnderTest(found.extension, found.points)
+
+
+def _pod_of(arg: object) -> Pod | None:
+    """The pod that a question is about, if this argument has it."""
+    found = arg if isinstance(arg, Pod) else getattr(arg, "pod", None)
+    return found if isinstance(found, Pod) else None
 
 
 def _checked(point: str, args: tuple[Any, ...], answer: Any) -> Any:

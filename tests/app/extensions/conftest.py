@@ -32,7 +32,9 @@ class Host:
         for extension in extensions:
             points = tuple(name for name in POINTS if name in vars(type(extension)))
             state = ExtensionState(extension.name, "", "x.py", points)
-            loaded.append((LoadedExtension(extension, "x.py", b"", points), Guard(state, self.calls, board)))
+            loaded.append(
+                (LoadedExtension(extension, "x.py", b"", points, extension.annotation), Guard(state, self.calls, board))
+            )
         self.guards = [guard for _, guard in loaded]
         self.points: Points = Asker(loaded).points()
 

@@ -84,6 +84,7 @@ CLASS = HEAD + "class Cheap(Extension):\n    name, api = 'cheap', '1.0'\n"
         ("raise SystemExit(3)", "it cannot be imported: SystemExit: 3"),
         ("x = 1", "it must define one class of pykubelet.extension.Extension: it has 0"),
         (PLAIN + PLAIN.replace("Cheap", "Other"), "it has 2"),
+        (PLAIN.replace("    def", "    annotation = 'a b'\n    def"), "`annotation` must be a key of an annotation"),
         (PLAIN.replace("'cheap'", "'Not Cheap'"), "`name` must be lower-case letters, digits and dashes"),
         (PLAIN.replace("'1.0'", "'2.0'"), "it is written for version 2.0 of the interface, and this agent has 1."),
         (PLAIN.replace("'1.0'", "'1.999'"), "it is written for version 1.999 of the interface"),

@@ -222,3 +222,23 @@ def test_an_order_must_have_each_candidate_once(hosts: Callable[..., Host], answ
     host = hosts(Ranking(answer))
     assert ranked(host) is None
     assert "rank_for_eviction: the answer must" in host.state.error
+
+
+@pytest.mark.parametrize(
+    ("annotation", "asked"), [("", "plain exact other"), ("x.io/a", "exact"), ("x.io/", "exact other"), ("y.io/", "")]
+)
+def test_an_extension_is_asked_about_pods_with_its_annotation(
+    hosts: Callable[..., Host], annotation: str, asked: str
+) -> None:
+    class About(Admitting):
+        admit = Admitting.admit  # a point of the class itself
+
+    About.annotation = annotation
+    extension = About(lambda pod, node: Reject("No", ""))
+    host = hosts(extension)
+    notes: dict[str, dict[str, str]] = {"plain": {}, "exact": {"x.io/a": ""}, "other": {"x.io/b": ""}}
+    rejected = []
+    for name, found in notes.items():
+        _, entry = admitted(host, make_pod(name, metadata={"annotations": found}))
+        rejected += [name] if entry.rejection is not None else []
+    assert [pod.name for pod, _ in extension.seen] == rejected == asked.split()

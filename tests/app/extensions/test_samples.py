@@ -120,3 +120,15 @@ def test_the_kit_fails_where_the_agent_would(tmp_path: Path) -> None:
     path.write_text("x = 1\n")
     with pytest.raises(AssertionError, match="it must define one class"):
         load(path)
+
+
+def test_the_kit_asks_about_the_pods_that_the_agent_asks_about(tmp_path: Path) -> None:
+    path = tmp_path / "strict.py"
+    path.write_text(
+        "from pykubelet.extension import Extension, Reject\n\n\n"
+        "class Strict(Extension):\n    name, api, annotation = 'strict', '1.0', 'x.io/'\n\n"
+        "    def admit(self, pod, node):\n        return Reject('No', '')\n"
+    )
+    strict = load(path)
+    assert strict.ask("admit", make_pod(), make_node()) is None
+    assert strict.ask("admit", make_pod(annotations={"x.io/a": "1"}), make_node()).reason == "No"

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from pykubelet.edges.host.services.limited_call import CallLimits, LimitedCalls,
 def calls() -> Iterator[LimitedCalls]:
     made = LimitedCalls(CallLimits())
     yield made
-    made.close()
+    with suppress(OSError):  # closed by the test
+        made.close()
 
 
 def forever() -> None:
@@ -65,7 +67,7 @@ def test_memory_is_limited(calls: LimitedCalls, function: Callable[[], Any]) -> 
 
 
 def test_nothing_is_left_after_a_call(calls: LimitedCalls) -> None:
-    limit, handler = resource.getrlimit(resource.RLIMIT_DATA), signal.getsignal(signal.SIGALRM)
+    limit = resource.getrlimit(resource.RLIMIT_DATA)
     for function in (forever, lambda: None):
         try:
             calls.call(function)
@@ -73,7 +75,27 @@ def test_nothing_is_left_after_a_call(calls: LimitedCalls) -> None:
             continue
     assert resource.getrlimit(resource.RLIMIT_DATA) == limit
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
-    assert signal.getsignal(signal.SIGALRM) is handler
+    calls.close()
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
+def test_several_calls_in_a_row_have_limits_of_their_own(calls: LimitedCalls) -> None:
+    limit, kept = resource.getrlimit(resource.RLIMIT_DATA), list[bytes]()
+    calls.close()
+    calls = LimitedCalls(CallLimits(cpu_s=0.5, wall_s=60.0))
+    with calls:
+        for _ in range(2):
+            with pytest.raises(LimitError, match="CPU time"):
+                calls.call(forever)
+            calls.call(lambda: kept.append(b"x" * (40 << 20)))
+            assert resource.getrlimit(resource.RLIMIT_DATA) == limit, "what follows is the agent's own work"
+            with pytest.raises(MemoryError):
+                calls.call(lambda: b"x" * (80 << 20))
+        until = time.thread_time() + 0.02
+        while time.thread_time() < until:
+            pass
+    assert len(kept) == 2 and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    calls.close()
 
 
 def test_an_exception_of_the_function_is_passed_on(calls: LimitedCalls) -> None:
@@ -98,7 +120,12 @@ def test_the_kernel_aborts_a_process_that_cannot_be_interrupted(tmp_path: Path) 
                     pass
 
         functions = {"stuck": stuck, "native": lambda: sum(range(10**12))}
-        limited_call.LimitedCalls(limited_call.CallLimits()).call(functions[sys.argv[1]])
+        calls = limited_call.LimitedCalls(limited_call.CallLimits())
+        while True:
+            try:
+                calls.call(functions[sys.argv[1]])
+            except limited_call.LimitError:
+                continue  # an interrupt between two iterations, where nothing catches it
         """
     )
     for name in ("stuck", "native"):

@@ -66,13 +66,18 @@ class Guard:
         self._calls = calls
         self._board = board
         self._failures = 0
-        self._key = extension_key(state.name)
+        self._work = WORK.on(extension_key(state.name))
         board.put(state)
 
     @property
     def name(self) -> str:
         """The extension's name."""
         return self._state.name
+
+    @property
+    def limits(self) -> LimitedCalls:
+        """What it is called by."""
+        return self._calls
 
     def ask(self, point: str, function: Callable[..., A], args: tuple[Any, ...], take: Callable[[A], B]) -> B | None:
         """The extension's answer, after `take` has checked and translated it; None: the built-in decision counts.
@@ -81,9 +86,10 @@ class Guard:
         """
         if self._state.off:
             return None
-        CALLS.inc(self.name, point)
+        name = self._state.name
+        CALLS.inc(name, point)
         try:
-            with WORK.on(self._key):
+            with self._work:
                 answer = self._calls.call(asked, function, args, take)
         except (LimitError, WrongAnswer, ExtensionRaised) as error:
             self._failed(point, str(error))
@@ -92,7 +98,7 @@ class Guard:
             self._failed(point, "it wanted more memory than it may have")
             return None
         finally:
-            SECONDS.inc(self.name, point, by=self._calls.cpu_s)
+            SECONDS.inc(name, point, by=self._calls.cpu_s)
         self._failures = 0
         return answer
 

@@ -38,6 +38,7 @@ MAX_BYTES = 1 << 20
 PLACE = "place"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
+_ANNOTATION = re.compile(r"[A-Za-z0-9./_-]{1,317}", re.ASCII)
 _BASE = frozenset(vars(Extension))
 #: The points at which a class takes part: the methods of its base.
 POINTS = tuple(
@@ -46,12 +47,16 @@ POINTS = tuple(
 
 
 class LoadedExtension(Value):
-    """An extension that was loaded. `file`: of its code. `content`: the code and the settings. `points`: those that it defines."""
+    """An extension that was loaded. `file`: of its code. `content`: the code and the settings. `points`: those that it defines.
+
+    `annotation`: as of its class.
+    """
 
     extension: Extension
     file: str
     content: bytes
     points: tuple[str, ...]
+    annotation: str = ""
 
 
 class LoadedExtensions(Value):
@@ -227,6 +232,10 @@ def _made(
     _check_api(getattr(kind, "api", ""))
     if not isinstance(kind.version, str) or len(kind.version) > 64:
         raise ExtensionRefused("`version` must be a text of at most 64 characters")
+    if not isinstance(kind.annotation, str) or (kind.annotation and not _ANNOTATION.fullmatch(kind.annotation)):
+        raise ExtensionRefused(
+            f"`annotation` must be a key of an annotation, or its part up to the slash: {kind.annotation!r}"
+        )
     points = _points_of(kind)
     if PLACE in points and name in CPU_POLICIES:
         raise ExtensionRefused(f"`name` must be another one: {name} is a built-in policy of the CPU manager")
@@ -237,7 +246,7 @@ def _made(
         raise ExtensionRefused(f"it cannot be made: {type(error).__name__}: {error}") from error
     if extension.name != name:
         raise ExtensionRefused("its constructor must not change `name`")
-    return LoadedExtension(extension, path, content, points)
+    return LoadedExtension(extension, path, content, points, kind.annotation)
 
 
 def _checked_name(name: object) -> str:

@@ -19,11 +19,13 @@ from pykubelet.app.extensions.guard import Guard, WrongAnswer
 from pykubelet.app.extensions.load import PLACE, LoadedExtension
 from pykubelet.app.extensions.views import (
     NodeNow,
+    NodeParts,
     PodViews,
     cpu_views,
     demand_views,
     image_view,
     node_now,
+    node_parts,
     node_view,
     pull_view,
     restart_views,
@@ -75,10 +77,11 @@ _REASON = re.compile(r"[A-Z][A-Za-z0-9]{0,127}")
 
 
 class AskedExtension(Value):
-    """An extension and the guard through which it is asked."""
+    """An extension and the guard through which it is asked. `annotation`: as of its class."""
 
     extension: Extension
     guard: Guard
+    annotation: str = ""
 
 
 class Asker:
@@ -95,11 +98,14 @@ class Asker:
         node: NodeNow | None = None,
     ) -> None:
         self._asked = {
-            point: [AskedExtension(item.extension, guard) for item, guard in loaded if point in item.points]
+            point: [
+                AskedExtension(item.extension, guard, item.annotation) for item, guard in loaded if point in item.points
+            ]
             for point in {point for item, _ in loaded for point in item.points}
         }
         self._views = PodViews()
         self._node = node
+        self._node_parts: NodeParts | None = None
         self._cpus: tuple[MachineCpu, ...] | None = None
         self._read_kernel = read_kernel
         self._kernel: CgroupKernel | None = None
@@ -117,34 +123,51 @@ class Asker:
             restart=self._restart if "restart" in have else None,
         )
 
-    def _first(self, point: str, args: tuple[Any, ...], take: Callable[[str, Any], Any]) -> Any:
+    def _about(self, point: str, pod: Pod) -> Sequence[AskedExtension]:
+        """The extensions that are asked about a pod."""
+        annotations, found = pod.metadata.annotations, self._asked[point]
+        return [asked for asked in found if not asked.annotation or concerns(asked.annotation, annotations)]
+
+    @staticmethod
+    def _first(
+        extensions: Sequence[AskedExtension], point: str, args: tuple[Any, ...], take: Callable[[str, Any], Any]
+    ) -> Any:
         """The first answer that is not None. `take`: gets the extension's name and its answer."""
-        for asked in self._asked[point]:
-            function = getattr(asked.extension, point)
-            answer = asked.guard.ask(point, function, args, partial(take, asked.guard.name))
-            if answer is not None:
-                return answer
+        with extensions[0].guard.limits:  # all have the same
+            for asked in extensions:
+                function = getattr(asked.extension, point)
+                answer = asked.guard.ask(point, function, args, partial(take, asked.guard.name))
+                if answer is not None:
+                    return answer
         return None
 
     def _admit(
         self, pod: Pod, facts: AdmissionFacts, counted: CountedPods, wall: float
     ) -> Rejection | AdmissionHold | None:
-        answer: Rejection | AdmissionHold | None
-        answer = self._first("admit", (self._views.of(pod), node_view(facts, counted, wall)), take_admission)
+        extensions = self._about("admit", pod)
+        if not extensions:
+            return None
+        parts = self._node_parts = node_parts(facts.node, self._node_parts)
+        args = self._views.of(pod), node_view(facts, counted, wall, parts)
+        answer: Rejection | AdmissionHold | None = self._first(extensions, "admit", args, take_admission)
         return answer
 
     def _rank_for_eviction(self, candidates: Sequence[Candidate], signal: str) -> Sequence[Candidate] | None:
         views = tuple(EvictionCandidate(self._views.of(c.pod), usage_view(c.use)) for c in candidates)
-        order: Sequence[int] | None = self._first("rank_for_eviction", (views, signal), partial(take_order, views))
+        point, take = "rank_for_eviction", partial(take_order, views)
+        order: Sequence[int] | None = self._first(self._asked[point], point, (views, signal), take)
         return None if order is None else [candidates[index] for index in order]
 
     def _cgroup(self, pod: Pod, name: str, values: Mapping[str, str], is_new: bool) -> Mapping[str, str]:
         if self._kernel is None or not self._kernel.files:
             self._kernel = self._read_kernel() if self._read_kernel is not None else CgroupKernel()
-        view, given = self._views.of(pod), MappingProxyType(values)
-        container = next((container for container in view.containers if container.name == name), None)
-        take = partial(take_values, self._kernel, name, values)
-        changed: Mapping[str, str] | None = self._first("cgroup", (view, container, given), take)
+        extensions = self._about("cgroup", pod)
+        changed: Mapping[str, str] | None = None
+        if extensions:
+            view, given = self._views.of(pod), MappingProxyType(values)
+            container = next((container for container in view.containers if container.name == name), None)
+            take = partial(take_values, self._kernel, name, values)
+            changed = self._first(extensions, "cgroup", (view, container, given), take)
         if is_new:
             return changed or {}
         return {**defaults(self._kernel, name, values), **(changed or {})}
@@ -160,20 +183,34 @@ class Asker:
         self, candidates: Sequence[RemovalCandidate], facts: RankingFacts
     ) -> Sequence[RemovalCandidate] | None:
         views = tuple(image_view(candidate, facts) for candidate in candidates)
-        take = partial(take_order, views)
-        order: Sequence[int] | None = self._first("rank_images_for_removal", (views,), take)
+        point, take = "rank_images_for_removal", partial(take_order, views)
+        order: Sequence[int] | None = self._first(self._asked[point], point, (views,), take)
         return None if order is None else [candidates[index] for index in order]
 
     def _pull(self, facts: PullFacts) -> PullVerdict | None:
+        extensions = self._about("pull", facts.pod)
+        if not extensions:
+            return None
         node = node_now(self._node, self._views) if self._node is not None else Node("")
-        answer: PullVerdict | None = self._first("pull", (pull_view(facts, self._views), node), take_pull)
+        args = pull_view(facts, self._views), node
+        answer: PullVerdict | None = self._first(extensions, "pull", args, take_pull)
         return answer
 
     def _restart(self, facts: RestartFacts) -> RestartVerdict | None:
-        container, history = restart_views(facts, self._views)
+        extensions = self._about("restart", facts.pod)
+        if not extensions:
+            return None
+        args = restart_views(facts, self._views)
         answer: RestartVerdict | None
-        answer = self._first("restart", (container, history), partial(take_restart, container))
+        answer = self._first(extensions, "restart", args, partial(take_restart, args[0]))
         return answer
+
+
+def concerns(annotation: str, annotations: Mapping[str, str]) -> bool:
+    """Whether an extension with this `annotation` is asked about a pod with these."""
+    if annotation.endswith("/"):
+        return any(key.startswith(annotation) for key in annotations)
+    return annotation in annotations
 
 
 def take_admission(name: str, answer: object) -> Rejection | AdmissionHold:

@@ -91,16 +91,38 @@ def pod_view(pod: core.Pod) -> Pod:
     )
 
 
-def node_view(facts: AdmissionFacts, counted: CountedPods, wall: float) -> Node:
-    """The view of the node at the admission of a pod. `wall`: seconds since the epoch."""
-    node = facts.node
-    names = node.allocatable.keys() | node.capacity.keys()
+class NodeParts(Value):
+    """What views of the node have in common, as long as it is the same. `names`: of resources, without `pods`."""
+
+    node: NodeView
+    labels: Mapping[str, str]
+    capacity: Mapping[str, int]
+    allocatable: Mapping[str, int]
+    names: tuple[str, ...]
+
+
+def node_parts(node: NodeView, kept: NodeParts | None = None) -> NodeParts:
+    """The parts of views of the node. `kept`: those of an earlier view."""
+    if kept is not None and kept.node is node:
+        return kept
+    return NodeParts(
+        node,
+        MappingProxyType(dict(node.labels)),
+        MappingProxyType(dict(node.capacity)),
+        MappingProxyType(dict(node.allocatable)),
+        tuple(sorted((node.allocatable.keys() | node.capacity.keys()) - {"pods"})),
+    )
+
+
+def node_view(facts: AdmissionFacts, counted: CountedPods, wall: float, parts: NodeParts) -> Node:
+    """The view of the node at the admission of a pod. `wall`: seconds since the epoch. `parts`: of `facts.node`."""
+    requests = counted.load.requests
     return Node(
-        name=node.name,
-        labels=MappingProxyType(dict(node.labels)),
-        capacity=MappingProxyType(dict(node.capacity)),
-        allocatable=MappingProxyType(dict(node.allocatable)),
-        requested=MappingProxyType({name: counted.load.requests[name] for name in sorted(names) if name != "pods"}),
+        name=facts.node.name,
+        labels=parts.labels,
+        capacity=parts.capacity,
+        allocatable=parts.allocatable,
+        requested=MappingProxyType({name: requests[name] for name in parts.names}),
         pods=counted.load.pods,
         conditions=tuple(str(condition) for condition in facts.pressure.conditions),
         time=wall,
@@ -120,8 +142,8 @@ class NodeNow(Value):
 def node_now(sources: NodeNow, views: PodViews) -> Node:
     """The view of the node as it is now, with the pods that are admitted and have not ended."""
     node, lifecycles = sources.node.get(), sources.lifecycles.get().pods
-    names = sorted((node.allocatable.keys() | node.capacity.keys()) - {"pods"})
-    requested, pods = dict.fromkeys(names, 0), 0
+    parts = node_parts(node)
+    requested, pods = dict.fromkeys(parts.names, 0), 0
     for uid, entry in sources.roster.get().pods.items():
         lifecycle = lifecycles.get(uid)
         has_ended = lifecycle is not None and lifecycle.stage in ENDED_STAGES
@@ -133,9 +155,9 @@ def node_now(sources: NodeNow, views: PodViews) -> Node:
                 requested[name] += amount
     return Node(
         name=node.name,
-        labels=MappingProxyType(dict(node.labels)),
-        capacity=MappingProxyType(dict(node.capacity)),
-        allocatable=MappingProxyType(dict(node.allocatable)),
+        labels=parts.labels,
+        capacity=parts.capacity,
+        allocatable=parts.allocatable,
         requested=MappingProxyType(requested),
         pods=pods,
         conditions=tuple(str(condition) for condition in sources.pressure.get().conditions),

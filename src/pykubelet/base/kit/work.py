@@ -55,7 +55,7 @@ class WorkRecord:
         self._buffer = buffer
 
     def on(self, key: str) -> _Block:
-        """A context manager for work that is for a pod, or for the source `key` of pods."""
+        """A context manager for work that is for a pod, or for the source `key` of pods. It may be used again after its end."""
         return _Block(self, record_key(key))
 
     @property

@@ -12,6 +12,7 @@ Source: setitimer(2), getrlimit(2), timer_create(2).
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` makes an enum of each answer, which takes longer than the call
 import os
 import resource
 import signal
@@ -28,6 +29,7 @@ from pykubelet.edges.host.services.signals import SignalTimer
 T = TypeVar("T")
 TICK_S = 0.005
 STUCK_S = 10.0
+_ALARM = int(signal.SIGALRM)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 #: The field of /proc/self/statm with the pages that RLIMIT_DATA counts, and more.
 _DATA_FIELD = 5
@@ -50,11 +52,17 @@ class CallInterrupt(BaseException):
 
 
 class LimitedCalls:
-    """Calls functions with limits, one at a time. Only in the main thread, where Python handles signals."""
+    """Calls functions with limits, one at a time. Only in the main thread, where Python handles signals.
+
+    As a context manager, it has the timers run for several calls, each with limits of its own. The body must not wait.
+    """
 
     def __init__(self, limits: CallLimits) -> None:
         self._limits = limits
         self._began: tuple[float, float] | None = None
+        self._is_open = False
+        self._data_limit = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        self._handler = self._tick  # one object, which `getsignal` returns
         self._stuck: SignalTimer | None = None
         with suppress(HostError):  # without it, the service manager's watchdog remains
             self._stuck = SignalTimer(signal.SIGABRT)
@@ -67,20 +75,40 @@ class LimitedCalls:
         os.close(self._statm)
         if self._stuck is not None:
             self._stuck.close()
+        if signal.getsignal(signal.SIGALRM) is self._handler:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    def __enter__(self) -> None:
+        self._data_limit = resource.getrlimit(resource.RLIMIT_DATA)
+        if self._stuck is not None:
+            self._stuck.start(STUCK_S)
+        if _signal.getsignal(_ALARM) is not self._handler:  # at first, or another one of this process was asked last
+            signal.signal(signal.SIGALRM, self._handler)
+        signal.setitimer(signal.ITIMER_REAL, TICK_S, TICK_S)
+        self._is_open = True
+
+    def __exit__(self, *_: object) -> None:
+        self._is_open = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if self._stuck is not None:
+            self._stuck.start(0)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
         """The function's result. Raises LimitError, and what the function raises; also MemoryError."""
-        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if self._is_open:
+            return self._call(function, args)
+        with self:
+            return self._call(function, args)
+
+    def _call(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
+        soft, hard = self._data_limit
         data = int(os.pread(self._statm, 256, 0).split()[_DATA_FIELD]) * _PAGE
         allowed = data + self._limits.memory
         resource.setrlimit(resource.RLIMIT_DATA, (allowed if soft < 0 else min(soft, allowed), hard))
-        if self._stuck is not None:
-            self._stuck.start(STUCK_S)
-        previous = signal.signal(signal.SIGALRM, self._tick)
-        began = self._began = (time.thread_time(), time.monotonic())
+        began = time.thread_time()
         try:
             try:
-                signal.setitimer(signal.ITIMER_REAL, TICK_S, TICK_S)
+                self._began = (began, time.monotonic())
                 result = function(*args)
             finally:
                 self._began = None
@@ -88,12 +116,10 @@ class LimitedCalls:
             self._began = None
             raise LimitError(str(interrupt)) from None
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, previous)
-            self.cpu_s = time.thread_time() - began[0]
-            if self._stuck is not None:
-                self._stuck.start(0)
-            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+            self.cpu_s = time.thread_time() - began
+            resource.setrlimit(
+                resource.RLIMIT_DATA, self._data_limit
+            )  # what the function keeps takes nothing from the agent
         if self.cpu_s > self._limits.cpu_s:  # it was over before the next tick, or in native code
             raise LimitError(self._over(self.cpu_s))
         return result

@@ -27,6 +27,8 @@ _SIGEVENT_BYTES = 64
 #: More than any architecture's struct sigaction.
 _SIGACTION_BYTES = 256
 _POINTER_BYTES = ctypes.sizeof(ctypes.c_void_p)
+#: Times of one timer that are kept as the kernel gets them.
+_MAX_SETTINGS = 8
 
 
 class _Event(ctypes.Structure):
@@ -101,12 +103,19 @@ class SignalTimer:
         if _libc.timer_create(time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._timer)) != 0:
             raise host_error("timer_create", "", ctypes.get_errno())
         self._is_running = False
+        self._settings: dict[float, object] = {}
+        self._before = _Setting()
 
     def start(self, seconds: float) -> bool:
         """Send the signal in `seconds`, and not at the time set before. Returns whether it was sent since the last start."""
-        whole = int(seconds)
-        setting, before = _Setting(0, 0, whole, int((seconds - whole) * 1e9)), _Setting()
-        _libc.timer_settime(self._timer, 0, ctypes.byref(setting), ctypes.byref(before))
+        setting = self._settings.get(seconds)
+        if setting is None:
+            if len(self._settings) >= _MAX_SETTINGS:
+                self._settings.clear()
+            whole = int(seconds)
+            setting = self._settings[seconds] = ctypes.byref(_Setting(0, 0, whole, int((seconds - whole) * 1e9)))
+        before = self._before
+        _libc.timer_settime(self._timer, 0, setting, ctypes.byref(before))
         has_expired = self._is_running and not (before.value_s or before.value_ns)
         self._is_running = True
         return has_expired
