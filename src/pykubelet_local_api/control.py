@@ -20,6 +20,7 @@ from pykubelet_local_api.reconcile.namespaces import NAMESPACES
 from pykubelet_local_api.reconcile.reconciler import Reconciler
 from pykubelet_local_api.registry import ObjectRegistry
 from pykubelet_local_api.store.store import ObjectStore
+from pykubelet_local_api.strategies.classes import system_class_changes
 from pykubelet_local_api.strategies.pod_binding import bound
 from pykubelet_local_api.strategies.strategy import Context
 from pykubelet_local_api.view import CONTROL, ObjectChange, Verb, View
@@ -73,8 +74,8 @@ def access_reconcilers(authority: Authority, tokens: AccountTokens) -> tuple[Rec
 
 
 async def prepare_objects(store: ObjectStore, writer: RegistryWriter) -> None:
-    """Make what every cluster has before the first client is served: namespaces, roles and bindings. Raises StatusError."""
-    for decide in (NAMESPACES.reconcile, bootstrap_changes):
+    """Make what every cluster has before the first client is served: namespaces, roles and bindings, priority classes. Raises StatusError."""
+    for decide in (NAMESPACES.reconcile, bootstrap_changes, system_class_changes):
         for change in decide(store):
             try:
                 await writer.apply(change)

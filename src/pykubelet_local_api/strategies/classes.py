@@ -16,6 +16,7 @@ from pykubelet_local_api.objects import Json
 from pykubelet_local_api.strategies.common import ObjectStrategy, canonical_amounts, immutable_errors, struct_of
 from pykubelet_local_api.strategies.pod_admission import SYSTEM_PRIORITIES
 from pykubelet_local_api.strategies.strategy import Context
+from pykubelet_local_api.view import ObjectChange, Verb, View
 
 MAX_PRIORITY = 1_000_000_000
 SYSTEM_PREFIX = "system-"
@@ -38,6 +39,16 @@ def system_priority_classes() -> list[Json]:
             "description": text,
         }
         for name, text in _DESCRIPTIONS.items()
+    ]
+
+
+def system_class_changes(view: View) -> list[ObjectChange]:
+    """The creation of those classes that are not there yet."""
+    resource = "priorityclasses.scheduling.k8s.io"
+    return [
+        ObjectChange(Verb.CREATE, resource, found)
+        for found in system_priority_classes()
+        if view.get(resource, "", found["metadata"]["name"]) is None
     ]
 
 
