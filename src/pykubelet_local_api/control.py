@@ -74,7 +74,7 @@ def access_reconcilers(authority: Authority, tokens: AccountTokens) -> tuple[Rec
 
 
 async def prepare_objects(store: ObjectStore, writer: RegistryWriter) -> None:
-    """Make what every cluster has before the first client is served: namespaces, roles and bindings, priority classes. Raises StatusError."""
+    """Make what every cluster has before the first client is served. Raises StatusError."""
     for decide in (NAMESPACES.reconcile, bootstrap_changes, system_class_changes):
         for change in decide(store):
             try:

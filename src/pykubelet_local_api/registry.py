@@ -259,8 +259,7 @@ def _metadata_errors(kind: ResourceKind, strategy: KindStrategy, meta: Json) -> 
         return [required("metadata.name", "name or generateName is required")]
     if not isinstance(name, str):
         return [invalid("metadata.name", name, "must be text")]
-    is_path_segment = kind.group == "rbac.authorization.k8s.io"
-    found = [] if is_path_segment else invalids("metadata.name", name, strategy.name_errors(name))
+    found = invalids("metadata.name", name, strategy.name_errors(name))
     if kind.is_namespaced:
         found += invalids("metadata.namespace", meta["namespace"], names.dns_label_errors(meta["namespace"]))
     return found

@@ -217,7 +217,10 @@ def _replace(new: Json, old: Json, spec: Json) -> None:
     for field in ("resourceVersion", "managedFields"):
         if field in new["metadata"]:
             meta[field] = new["metadata"][field]
-    new["metadata"], new["spec"], new["status"] = meta, spec, old.get("status") or {}
+    # the same dict: the registry goes on with it
+    new["metadata"].clear()
+    new["metadata"].update(meta)
+    new["spec"], new["status"] = spec, old.get("status") or {}
 
 
 def resize_errors(new: Pod, old: Pod, statuses: Json) -> Errors:

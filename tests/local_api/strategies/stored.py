@@ -90,12 +90,13 @@ class StoredObjects:
         kind = kind_of(plural)
         old = self.objects[kind.storage, namespace, name]
         new = copied(merged(old, patch))
+        meta = new["metadata"]  # as the registry, which goes on with this dict
         strategy, context = strategy_of(kind), Context(self, user, subresource)
         strategy.prepare_update(new, old, context)
         if errors := strategy.validate_update(new, old, context):
             raise invalid(kind, name, errors)
         if strategy.has_generation and strategy.is_new_generation(new, old):
-            new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
+            meta["generation"] = (old["metadata"].get("generation") or 0) + 1
         self.objects[kind.storage, namespace, name] = new
         return new
 
