@@ -39,6 +39,7 @@ class StatusError(Exception):
         self.reason = reason
         self.message = message
         self.details = details or {}
+        self._has_details = details is not None
         self.retry_after_s = retry_after_s
         self.metadata: Json = {}
 
@@ -53,7 +54,7 @@ class StatusError(Exception):
             "message": self.message,
         }
         found |= {"reason": self.reason} if self.reason else {}
-        return found | ({"details": details} if details else {}) | {"code": self.code}
+        return found | ({"details": details} if details or self._has_details else {}) | {"code": self.code}
 
 
 def _details(kind: ResourceKind, name: str) -> Json:
@@ -77,7 +78,7 @@ def not_found(kind: ResourceKind, name: str) -> StatusError:
 
 def unknown_path() -> StatusError:
     """404: no such resource."""
-    return StatusError(404, "NotFound", "the server could not find the requested resource")
+    return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def already_exists(kind: ResourceKind, name: str) -> StatusError:

@@ -111,6 +111,7 @@ class ObjectRegistry:
         _generate_name(at, kind, meta)
         meta["uid"], meta["creationTimestamp"] = str(uuid.uuid4()), timestamp(at.now)
         strategy, context = strategy_of(kind), Context(at, options.user)
+        managers = _managers(kind, None, new, options, strategy, context)
         strategy.prepare_create(new, context)
         if strategy.has_generation:
             meta["generation"] = 1
@@ -121,8 +122,8 @@ class ObjectRegistry:
         key = StoredKey(kind.storage, meta.get("namespace") or "", name)
         if at.get(key.resource, key.namespace, name) is not None:
             raise errors.already_exists(kind, name)
-        _record(kind, None, new, options, "", at.now)
-        return to_served(kind, at.put(key, new))
+        _set_managers(new, managers)
+        return to_served(kind, _put(at, key, new, options, ""))
 
     # -- update
 
@@ -167,6 +168,7 @@ class ObjectRegistry:
                 meta[field] = old["metadata"][field]
         meta.pop("selfLink", None)
         strategy, context = strategy_of(kind), Context(at, options.user, subresource)
+        managers = _managers(kind, old, new, options, strategy, context)
         strategy.prepare_update(new, old, context)
         found = [
             *(_metadata_errors(kind, strategy, meta) if not subresource else ()),
@@ -177,12 +179,12 @@ class ObjectRegistry:
             raise errors.invalid(kind, key.name, found)
         if strategy.has_generation and strategy.is_new_generation(new, old):
             meta["generation"] = int(meta.get("generation") or 0) + 1
-        _record(kind, old, new, options, subresource, at.now)
+        _set_managers(new, managers)
         if _is_same(old, new):
             return old
         if is_deleting(new) and not _holds(new) and not meta.get("deletionGracePeriodSeconds"):
             return at.remove(key, new)
-        return at.put(key, new)
+        return _put(at, key, new, options, old["metadata"]["resourceVersion"])
 
     # -- delete
 
@@ -342,16 +344,42 @@ def _set_propagation(new: Json, propagation: str) -> None:
         new["metadata"].pop("finalizers", None)
 
 
-def _record(
-    kind: ResourceKind, old: Json | None, new: Json, options: WriteOptions, subresource: str, now: float
-) -> None:
-    """Renew the managed fields, unless the writer has done it."""
-    if options.is_apply:
-        return
-    listed = record_update(STORED[kind.storage], old, new, options.manager, now, subresource)
+def _managers(
+    kind: ResourceKind,
+    old: Json | None,
+    new: Json,
+    options: WriteOptions,
+    strategy: KindStrategy,
+    context: Context,
+) -> list[Json] | None:
+    """The managed fields after a write, made before admission changes the object: what admission adds has no manager.
+
+    None: none. Those of an apply are in the object, and a binding has no manager.
+    """
+    kept = new if options.is_apply else old if context.subresource == "binding" else None
+    if kept is not None:
+        listed: list[Json] | None = kept["metadata"].get("managedFields")
+        return listed
+    written = new
+    if not context.subresource:
+        written = copied(new)
+        strategy.default(written, old, context)
+    return record_update(STORED[kind.storage], old, written, options.manager, context.view.now, context.subresource)
+
+
+def _set_managers(new: Json, managers: list[Json] | None) -> None:
     new["metadata"].pop("managedFields", None)
-    if listed is not None:
-        new["metadata"]["managedFields"] = listed
+    if managers is not None:
+        new["metadata"]["managedFields"] = managers
+
+
+def _put(at: Transaction, key: StoredKey, new: Json, options: WriteOptions, version: str) -> Json:
+    """Store an object. A dry run answers with the resource version that there was, "" for none."""
+    found = at.put(key, new)
+    if not options.is_dry_run:
+        return found
+    metadata = {name: value for name, value in found["metadata"].items() if name != "resourceVersion"}
+    return found | {"metadata": metadata | ({"resourceVersion": version} if version else {})}
 
 
 def _is_same(old: Json, new: Json) -> bool:

@@ -34,7 +34,7 @@ class _Failed(Exception):
 def check_operations(body: Any) -> list[Json]:
     """The operations in the body of a patch. Raises StatusError 400 or 413 if it is none."""
     if not isinstance(body, list):
-        raise _undecodable(f"{_json_type(body)} into Go value of type []handlers.jsonPatchOp")
+        raise _undecodable(f"{json_type(body)} into Go value of type []handlers.jsonPatchOp")
     if len(body) > MAX_OPERATIONS:
         raise StatusError(
             413,
@@ -44,11 +44,11 @@ def check_operations(body: Any) -> list[Json]:
         )
     for operation in body:
         if not isinstance(operation, dict):
-            raise _undecodable(f"{_json_type(operation)} into Go value of type handlers.jsonPatchOp")
+            raise _undecodable(f"{json_type(operation)} into Go value of type handlers.jsonPatchOp")
         for name in _TEXTS:
             value = operation.get(name)
             if value is not None and not isinstance(value, str):
-                raise _undecodable(f"{_json_type(value)} into Go struct field jsonPatchOp.{name} of type string")
+                raise _undecodable(f"{json_type(value)} into Go struct field jsonPatchOp.{name} of type string")
     return body
 
 
@@ -64,7 +64,8 @@ def _undecodable(why: str) -> StatusError:
     return bad_request(f"error decoding patch: json: cannot unmarshal {why}")
 
 
-def _json_type(value: Any) -> str:
+def json_type(value: Any) -> str:
+    """The name of a value's type, as in messages of the API server."""
     match value:
         case None:
             return "null"
@@ -91,7 +92,9 @@ def json_patch(old: Json, operations: Any) -> Json:
         if not isinstance(document.root, dict):
             raise _Failed
     except _Failed:
-        raise StatusError(422, "Invalid", "the server rejected our request due to an error in our request") from None
+        raise StatusError(
+            422, "Invalid", "the server rejected our request due to an error in our request", {}
+        ) from None
     return document.root
 
 
@@ -233,7 +236,7 @@ def merge_patch(old: Json, patch: Any) -> Json:
     if patch is None:
         raise bad_request("Invalid JSON Patch")
     if not isinstance(patch, dict):
-        raise _undecodable(f"{_json_type(patch)} into Go value of type map[string]interface {{}}")
+        raise _undecodable(f"{json_type(patch)} into Go value of type map[string]interface {{}}")
     return _merged(old, patch)
 
 

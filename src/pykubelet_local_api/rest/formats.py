@@ -131,10 +131,11 @@ def failure(error: StatusError) -> Response:
 
 
 class ReadBody(Value):
-    """The body of a request: any JSON value, and the paths of fields that it has twice."""
+    """The body of a request: any JSON value, the paths of fields that a JSON text has twice, and remarks about those of a YAML text."""
 
     value: Any
     duplicates: tuple[str, ...] = ()
+    yaml_remarks: tuple[str, ...] = ()
 
 
 def read_body(request: Request, data: bytes, definition: str, accepted: Sequence[str] = OBJECTS) -> ReadBody:
@@ -153,4 +154,8 @@ def read_body(request: Request, data: bytes, definition: str, accepted: Sequence
         raise bad_request(f"couldn't get version/kind; json parse error: {error}") from error
     if document.more:
         raise bad_request("the body has more than one document")
-    return ReadBody(document.value, tuple(place.path for place in document.duplicates))
+    places = document.duplicates
+    remarks = tuple(
+        f'line {place.line}: key "{place.path.rpartition(".")[2]}" already set in map' for place in places if place.line
+    )
+    return ReadBody(document.value, tuple(place.path for place in places if not place.line), remarks)

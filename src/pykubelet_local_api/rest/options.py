@@ -19,9 +19,18 @@ MAX_MANAGER = 128
 _PROPAGATIONS = ("Background", "Foreground", "Orphan")
 
 
+_REASONS = {
+    "Forbidden": "FieldValueForbidden",
+    "Invalid value": "FieldValueInvalid",
+    "Required value": "FieldValueRequired",
+    "Too long": "FieldValueTooLong",
+    "Unsupported value": "FieldValueNotSupported",
+}
+
+
 def invalid_options(options: str, field: str, why: str) -> StatusError:
-    """422 for a parameter. `options`: what messages call the parameters, such as `CreateOptions`."""
-    cause = {"reason": "FieldValueInvalid", "message": why, "field": field}
+    """422 for a parameter. `options`: what messages call the parameters, such as `CreateOptions`. `why`: begins with the kind of error."""
+    cause = {"reason": _REASONS.get(why.partition(":")[0], "FieldValueInvalid"), "message": why, "field": field}
     details = {"group": "meta.k8s.io", "kind": options, "causes": [cause]}
     return StatusError(422, "Invalid", f'{options}.meta.k8s.io "" is invalid: {field}: {why}', details)
 

@@ -17,13 +17,20 @@ from pykubelet_local_api.kinds.decode import FieldValidation, check_validation, 
 from pykubelet_local_api.kinds.kind import ResourceKind
 from pykubelet_local_api.kinds.schema import schema_of
 from pykubelet_local_api.objects import Json
-from pykubelet_local_api.patch.json_patch import check_operations, json_patch, merge_patch, unknown_members
+from pykubelet_local_api.patch.json_patch import check_operations, json_patch, json_type, merge_patch, unknown_members
 from pykubelet_local_api.patch.managed import apply
 from pykubelet_local_api.patch.patched import decode_patched
 from pykubelet_local_api.patch.strategic import strategic_patch
 from pykubelet_local_api.registry import Deletion, ObjectRegistry
 from pykubelet_local_api.rest.formats import Accepted, ReadBody, answer, read_body, shown_list, shown_object
-from pykubelet_local_api.rest.options import is_dry_run, read_bool, read_delete_options, read_list_options, read_manager
+from pykubelet_local_api.rest.options import (
+    invalid_options,
+    is_dry_run,
+    read_bool,
+    read_delete_options,
+    read_list_options,
+    read_manager,
+)
 from pykubelet_local_api.rest.paths import Target
 from pykubelet_local_api.rest.reads import read_list
 from pykubelet_local_api.store.store import ObjectStore
@@ -107,9 +114,7 @@ class Writes:
         validation = check_validation(write.request.first("fieldValidation"), "PatchOptions")
         is_forced = read_bool(write.request, "force")
         if is_forced and not is_apply:
-            raise bad_request(
-                'PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch'
-            )
+            raise invalid_options("PatchOptions", "force", "Forbidden: may not be specified for non-apply patch")
         # a patch is JSON, or YAML for an apply; its media type is none of bodies
         body = read_body(write.request, write.body, "", PATCHES)
         warnings: list[str] = []
@@ -162,11 +167,18 @@ class Writes:
         is_forced: bool,
         warnings: list[str],
     ) -> Callable[[Json | None], Json]:
-        applied = _object(body.value)
-        remarks = [f'key "{path.rpartition(".")[2]}" already set in map' for path in body.duplicates]
+        applied = body.value
+        if not isinstance(applied, dict):
+            raise bad_request(
+                "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
+                f"{json_type(applied)} into Go value of type map[string]interface {{}}"
+            )
+        remarks = [
+            *body.yaml_remarks,
+            *(f'key "{path.rpartition(".")[2]}" already set in map' for path in body.duplicates),
+        ]
         if remarks and validation is FieldValidation.STRICT:
-            lines = "\n  ".join(("yaml: unmarshal errors:", *remarks))
-            raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {lines}")
+            raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {_yaml_error(remarks)}")
         warnings[:] = remarks if validation is FieldValidation.WARN else ()
         meta = applied.get("metadata")
         name = meta.get("name") if isinstance(meta, dict) else None
@@ -241,8 +253,15 @@ def _object(value: Any) -> Json:
 
 def _decoded(write: Write, body: ReadBody, options: str) -> tuple[Json, Sequence[str]]:
     validation = check_validation(write.request.first("fieldValidation"), options)
-    decoded = decode_body(write.kind, _object(body.value), validation, body.duplicates)
+    remarks = body.yaml_remarks
+    if remarks and validation is FieldValidation.STRICT:
+        remarks = (_yaml_error(remarks),)
+    decoded = decode_body(write.kind, body.value, validation, body.duplicates, remarks)
     return decoded.object, decoded.remarks
+
+
+def _yaml_error(remarks: Sequence[str]) -> str:
+    return "\n  ".join(("yaml: unmarshal errors:", *remarks))
 
 
 def _delete_body(write: Write) -> Json | None:

@@ -104,9 +104,6 @@ class ObjectStrategy(KindStrategy):
     def __init__(self, kind: ResourceKind) -> None:
         self.kind = kind
 
-    def default(self, new: Json, old: Json | None, context: Context) -> None:
-        """Set defaults of a created or changed object."""
-
     def admit(self, new: Json, old: Json | None, context: Context) -> None:
         """Admission of a created or changed object, after the defaults. Raises `StatusError` (403)."""
 

@@ -75,6 +75,9 @@ class PodStrategy(ObjectStrategy):
     def prepare_delete(self, new: Json, context: Context) -> None:
         admit_pod_deletion(self.kind, new, context)
 
+    def default(self, new: Json, old: Json | None, context: Context) -> None:
+        _defaulted(self, new)
+
     def prepare_create(self, new: Json, context: Context) -> None:
         new.setdefault("metadata", {})
         admit_namespace(self.kind, new, context)

@@ -1,7 +1,8 @@
 """What the kinds have in common in the way of a write: a strategy prepares an object and validates it. Pure.
 
-The registry asks in this order: `prepare_create`, then `validate_create`; or `prepare_update`, then `validate_update`. The
-registry itself sets name, namespace, UID, times, generation and resource version, and checks conflicts.
+The registry asks in this order: `default`, on a copy, whose fields then have the client as their manager; `prepare_create`, then
+`validate_create`; or `prepare_update`, then `validate_update`. The registry itself sets name, namespace, UID, times, generation and
+resource version, and checks conflicts.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ class KindStrategy:
     def name_errors(self, name: str) -> list[str]:
         """Why the name is not legal."""
         return names.dns_subdomain_errors(name)
+
+    def default(self, new: Json, old: Json | None, context: Context) -> None:
+        """Set defaults of a created or changed object."""
 
     def prepare_create(self, new: Json, context: Context) -> None:
         """Set defaults and drop what clients may not set. Raises `StatusError` (403) if admission refuses the object."""
