@@ -29,8 +29,8 @@ env: python ## Make .venv with .venv/bin/pykubelet, with the versions of uv.lock
 packages: python
 	@$(TESTBED) packages
 
-run: python ## Start a node on examples/ (MANIFESTS=) and show its pods until Ctrl-C; RUNTIME=containerd, crio or docker, FLAGS= (root)
-	@$(TESTBED) run --folder $(RUN_DIR) --manifests $(MANIFESTS) $(addprefix --runtime ,$(RUNTIME)) --flags="$(FLAGS)"
+run: python ## Start a node on examples/ (MANIFESTS=) and show its pods until Ctrl-C; API=1 with the local API, for kubectl; RUNTIME=containerd, crio or docker, FLAGS= (root)
+	@$(TESTBED) run --folder $(RUN_DIR) --manifests $(MANIFESTS) $(if $(API),--api) $(addprefix --runtime ,$(RUNTIME)) --flags="$(FLAGS)"
 
 run-cluster: python ## Start a control plane and a node joined to it, until Ctrl-C (root; the first time builds for 5 minutes)
 	@$(TESTBED) run-cluster --folder $(CLUSTER_DIR)

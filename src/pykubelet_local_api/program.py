@@ -36,11 +36,14 @@ class LocalApiOptions(Value):
     port: int
     node_name: str
     service_address: str = ""
+    apply_dir: str = ""
 
     def problem(self) -> str:
         """What is wrong with the options; empty if nothing is."""
         if not os.path.isabs(self.data_dir):
             return "--data-dir must be an absolute path"
+        if self.apply_dir and not os.path.isabs(self.apply_dir):
+            return "--apply-dir must be an absolute path"
         if not 0 <= self.port < 65536:
             return "--port must be between 0 and 65535"
         if self.service_address and not is_ipv4(self.service_address):
@@ -62,6 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pykubelet local-api",
         description="Serve the Kubernetes API for this one node, without a control plane.",
+        epilog="`pykubelet local-api export` writes the objects as YAML for another cluster.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -83,14 +87,26 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="ADDRESS",
         help="where pods reach the API, on port 443: added to the interface lo; empty: nowhere (default %(default)s)",
     )
+    parser.add_argument(
+        "--apply-dir",
+        default="",
+        metavar="DIR",
+        help="a folder whose files are applied; objects that leave it are deleted (default: none)",
+    )
     parser.add_argument("-v", metavar="LEVEL", type=int, default=0, help="verbosity of the log")
     return parser
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
+    if argv[:1] == ["export"]:
+        from pykubelet_local_api.export.command import export
+
+        return export(argv[1:], DATA_DIR)
     parsed = build_parser().parse_args(argv)
-    options = LocalApiOptions(parsed.data_dir.rstrip("/") or "/", parsed.port, parsed.node_name, parsed.service_address)
+    options = LocalApiOptions(
+        parsed.data_dir.rstrip("/") or "/", parsed.port, parsed.node_name, parsed.service_address, parsed.apply_dir
+    )
     if problem := options.problem():
         print(f"Error: {problem}", file=sys.stderr)
         return 1

@@ -20,12 +20,15 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.netlink import add_address
 from pykubelet.net.http.accept import AdmissionLimits, serve_connections
 from pykubelet.net.http.server import Answer, HttpServer, ServerLimits
-from pykubelet_local_api.access.authority import ApiPlace, prepare, server_context
+from pykubelet_local_api.access.authority import AccessFiles, ApiPlace, prepare, server_context
 from pykubelet_local_api.access.files import AccessError
 from pykubelet_local_api.access.tokens import AccountTokens, open_token_key
 from pykubelet_local_api.access.upkeep import CertificateUpkeep
+from pykubelet_local_api.client import OwnClient
 from pykubelet_local_api.clients import Clients
 from pykubelet_local_api.control import RegistryWriter, access_reconcilers, note_changes, prepare_objects
+from pykubelet_local_api.directory.folder import Folder
+from pykubelet_local_api.directory.loop import DirectoryLoop
 from pykubelet_local_api.kinds.schema import load_schemas
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.program import LocalApiOptions
@@ -72,6 +75,7 @@ class LocalApi(Value):
     listening: Sequence[socket.socket]
     tls: ssl.SSLContext
     upkeep: CertificateUpkeep
+    directory: DirectoryLoop | None
 
     def parts(self) -> dict[str, Coroutine[Any, Any, None]]:
         """What runs, by name."""
@@ -81,6 +85,7 @@ class LocalApi(Value):
             "reconcile": self.loop.run(),
             "server": self._serve(),
             "certificates": self.upkeep.run(),
+            **({"directory": self.directory.run()} if self.directory is not None else {}),
         }
 
     async def _serve(self) -> None:
@@ -148,7 +153,17 @@ def build(options: LocalApiOptions, clock: Clock) -> LocalApi:
         listening,
         tls,
         CertificateUpkeep(place, access_files, tls, upstreams.contexts, clock),
+        _directory(options, url, access_files, store),
     )
+
+
+def _directory(options: LocalApiOptions, url: str, access: AccessFiles, store: ObjectStore) -> DirectoryLoop | None:
+    """What applies the files of `--apply-dir`; None without one."""
+    if not options.apply_dir:
+        return None
+    tls = ssl.create_default_context(cafile=str(access.authority_file))
+    tls.load_cert_chain(*access.agent_client)
+    return DirectoryLoop(Folder(options.apply_dir), OwnClient(url, tls), store)
 
 
 class AgentStreams:

@@ -126,6 +126,26 @@ def test_units_are_watched_and_restarted(unit: str) -> None:
         assert row in rows
 
 
+def test_the_local_api_is_a_service_that_one_command_switches_on() -> None:
+    """It is not enabled at first. While it runs, it has the agent's flags for joining in a file that the agent's service reads."""
+    unit = (CHECKOUT / "debian/pykubelet.pykubelet-local-api.service").read_text().splitlines()
+    for row in (
+        "Restart=always",
+        "Before=pykubelet.service",
+        "RuntimeDirectoryPreserve=restart",
+        "StateDirectoryMode=0700",
+    ):
+        assert row in unit
+    rules = (CHECKOUT / "debian/rules").read_text().splitlines()
+    (installed,) = (row for row in rules if "--name=pykubelet-local-api" in row)
+    assert "--no-enable" in installed
+    agent = (CHECKOUT / "debian/pykubelet.service").read_text()
+    join = CHECKOUT / "debian/join-local-api"
+    assert join.stat().st_mode & 0o111 and "join=/run/pykubelet-local-api/agent.env" in join.read_text()
+    assert "EnvironmentFile=-/run/pykubelet-local-api/agent.env\n" in agent
+    assert " $PYKUBELET_JOIN_ARGS $PYKUBELET_ARGS\n" in agent, "people's own flags come last, so that they count"
+
+
 def test_cri_docker_is_a_service_that_the_agents_start_after() -> None:
     name = "pykubelet-cri-docker.service"
     rows = (CHECKOUT / "debian" / f"pykubelet.{name}").read_text().splitlines()

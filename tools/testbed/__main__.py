@@ -47,6 +47,9 @@ def main() -> int:
         command.add_argument("--folder", type=Path, default=CHECKOUT / folder)
         if name == "run":
             command.add_argument("--manifests", type=Path, default=CHECKOUT / "examples")
+            command.add_argument(
+                "--api", action="store_true", help="with the local API, to which the manifests are applied"
+            )
             command.add_argument("--runtime", choices=runtimes.OFFERED, help="default: containerd, or what there is")
             command.add_argument("--flags", type=shlex.split, default=(), help="more flags of the agent")
         if name == "run-cluster":
@@ -83,7 +86,7 @@ def _do(options: argparse.Namespace) -> int:
             _need_root()
             bin_dir = runtimes.prepare(options.runtime, options.folder)
             program = environment.ensure(CHECKOUT)
-            return node.run(program, options.folder, options.manifests, bin_dir, options.flags)
+            return node.run(program, options.folder, options.manifests, bin_dir, options.flags, has_api=options.api)
         case "run-cluster":
             _need_root()
             packages.ensure(packages.NODE, packages.CLUSTER)

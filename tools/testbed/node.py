@@ -15,7 +15,7 @@ from pathlib import Path
 
 import live_table
 
-from testbed import claims, containerd, controlplane, host, images, places, segment
+from testbed import claims, containerd, controlplane, host, images, local_api, places, segment
 from testbed.host import TestbedError
 from testbed.private_runtime import Testbed
 
@@ -103,11 +103,19 @@ def owning(folder: Path) -> Iterator[bool]:
             yield True
 
 
-def run(program: Path, folder: Path, manifests: Path, bin_dir: str = "", flags: Sequence[str] = ()) -> int:
+def run(
+    program: Path,
+    folder: Path,
+    manifests: Path,
+    bin_dir: str = "",
+    flags: Sequence[str] = (),
+    *,
+    has_api: bool = False,
+) -> int:
     """Bring the runtime of `bin_dir` (containerd.up) and the agent `program` up and show the pods until Ctrl-C; returns the exit code.
 
     Ctrl-C ends the agent, no container. An agent that runs already is shown, and ended only if no other `run` shows it.
-    `flags`: further ones of the agent.
+    `flags`: further ones of the agent. `has_api`: the agent joins a local API, to which the manifests are applied.
     """
     folder, manifests = folder.resolve(), manifests.resolve()
     with owning(folder) as ours:
@@ -116,13 +124,19 @@ def run(program: Path, folder: Path, manifests: Path, bin_dir: str = "", flags: 
         try:
             if ours and agent_pid(folder) is None:
                 testbed = containerd.up(folder, (images.BUSYBOX,), bin_dir)
-                start_agent(testbed, program, manifests, flags=flags)
-            return watch(folder, program, ours, [f"manifests {manifests}   log {folder / 'agent.log'}"])
+                if has_api:
+                    api = local_api.start(folder, program, NODE_NAME, manifests)
+                    start_agent(testbed, program, local_api.no_manifests(folder), Joined(*api), flags)
+                else:
+                    start_agent(testbed, program, manifests, flags=flags)
+            about = [f"manifests {manifests}   log {folder / 'agent.log'}", *local_api.about(folder)]
+            return watch(folder, program, ours, about)
         except KeyboardInterrupt:
             return 0
         finally:
             if ours:
                 stop_agent(folder)
+                local_api.stop(folder)
 
 
 def start_agent(
@@ -206,6 +220,7 @@ def down(folder: Path) -> None:
         return
     stop_driver(folder)
     stop_agent(folder)
+    local_api.stop(folder)
     _remove_segment(folder)
     controlplane.down(folder)
     testbed = containerd.load(folder)
