@@ -64,7 +64,7 @@ READS = frozenset(
 )
 
 
-class Binding:
+class _Binding:
     """The decision, and which pods with a node it has last looked at: None if no pod waited."""
 
     def __init__(self) -> None:
@@ -254,5 +254,5 @@ def _counted(refusals: Sequence[Refusal]) -> str:
 
 def binding() -> Reconciler:
     """The reconciler."""
-    decision = Binding()
+    decision = _Binding()
     return Reconciler("binding", READS, decision.reconcile, decision.concerns)
