@@ -9,7 +9,8 @@ Rules:
 - A change that comes too late (404, 409) is dropped: the newer object wakes the reconciler. Another failure backs off, for this
   change of this version of the object alone, so that one object cannot stop the others.
 - Each reconciler has a budget of CPU time, which it saves up while it is idle. So it answers at once to a write now and then, and costs a
-  small share of a CPU at most, however many objects and writes there are; writes that come meanwhile are looked at together.
+  small share of a CPU at most, however many objects and writes there are; writes that come meanwhile are looked at together. A decision
+  counts the less the more changes it gives: what the budget limits is looking in vain.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pykubelet_local_api.view import ObjectChange, View
 
 log = Log("reconcile")
 #: Changes of one reconciler that are made together.
-MAX_CHANGES = 64
+MAX_CHANGES = 128
 #: The share of a CPU that the decisions of one reconciler take, and the seconds that it saves up at most.
 CPU_SHARE, CPU_SAVED_S = 0.02, 0.2
 #: The longest that a reconciler waits for its share, in seconds: the machine may have been busy with something else meanwhile.
@@ -122,7 +123,7 @@ class ReconcileLoop:
             return True
 
     async def _ask(self, reconciler: Reconciler) -> float:
-        """Ask one reconciler and make its changes. Returns the seconds that the decision took."""
+        """Ask one reconciler and make its changes. Returns the seconds that the decision took, for each of its changes."""
         started, name = self._clock.monotonic(), reconciler.name
         self._due.discard(name)
         try:
@@ -139,7 +140,7 @@ class ReconcileLoop:
             return now - started
         spent = self._clock.monotonic() - started
         await self._make(name, wanted)
-        return spent
+        return spent / (1 + min(len(wanted), MAX_CHANGES))
 
     async def _make(self, name: str, wanted: Sequence[ObjectChange]) -> None:
         now = self._clock.monotonic()
