@@ -44,14 +44,18 @@ def place(options: argparse.Namespace) -> int:
         extensions.check_policy(settings)
         machine = read_machine(options.machine)
         pods = read_pods(options.pods) if options.pods else []
-        choose = extensions.points.place.get(settings.config.cpuManagerPolicy)
-        simulation = start_simulation(machine, settings, choose)
+        config, points = settings.config, extensions.points
+        choose = points.place.get(config.cpuManagerPolicy)
+        choose_memory = points.place_memory.get(config.memoryManagerPolicy)
+        simulation = start_simulation(machine, settings, choose, choose_memory)
         for remark in settings.remarks:
             print(f"Warning: {escape_controls(remark.line)}", file=sys.stderr)
         outcomes = [simulation.admit(pod) for pod in pods]
         before = outcomes
-        if choose is not None:
-            static = replace(settings, config=replace(settings.config, cpuManagerPolicy="static"))
+        if choose is not None or choose_memory is not None:
+            cpus = "static" if choose is not None else config.cpuManagerPolicy
+            memory = "Static" if choose_memory is not None else config.memoryManagerPolicy
+            static = replace(settings, config=replace(config, cpuManagerPolicy=cpus, memoryManagerPolicy=memory))
             without = start_simulation(machine, static)
             before = [without.admit(pod) for pod in pods]
         extensions.report_failures()

@@ -24,6 +24,7 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.topology import read_topology as read_sysfs
 from pykubelet.provide.placement.cpu_policy import ChooseCpus
 from pykubelet.provide.placement.devices.device_manager import DeviceManager
+from pykubelet.provide.placement.memory_hints import ChooseNodes
 from pykubelet.provide.placement.provider import ManagerStartError
 from pykubelet.provide.placement.start import StateTexts, start_managers
 from pykubelet_offline.simulation import Simulation
@@ -252,12 +253,17 @@ def read_settings(config_path: str | None, extensions: Sequence[str] = (), polic
         raise InputError(f"{path}: {'; '.join(error.problems)}") from None
 
 
-def start_simulation(described: DescribedMachine, settings: Settings, choose: ChooseCpus | None = None) -> Simulation:
+def start_simulation(
+    described: DescribedMachine,
+    settings: Settings,
+    choose: ChooseCpus | None = None,
+    choose_memory: ChooseNodes | None = None,
+) -> Simulation:
     """The managers of the configuration on this machine, with nothing allocated. Raises InputError as the start would fail."""
     machine = described.machine
     reserved = settings.eviction_reserved({"memory": sum(node.memory for node in machine.nodes)})
     devices = DeviceManager(tuple(node.id for node in machine.nodes), described.devices) if described.devices else None
-    managers = start_managers(settings, machine, reserved, StateTexts(), devices, choose)
+    managers = start_managers(settings, machine, reserved, StateTexts(), devices, choose, choose_memory)
     if isinstance(managers, ManagerStartError):
         raise InputError(f"{settings.files[0]}: {managers.text}")
     return Simulation(managers)

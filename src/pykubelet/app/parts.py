@@ -47,6 +47,7 @@ from pykubelet.observe.probes.execute import Prober
 from pykubelet.provide.cgroups.model import CgroupDriver
 from pykubelet.provide.images.model import AskForPull, AskForRemovalOrder
 from pykubelet.provide.placement.cpu_policy import ChooseCpus
+from pykubelet.provide.placement.memory_hints import ChooseNodes
 from pykubelet.provide.volumes.kind import ExtensionVolumes
 
 T = TypeVar("T")
@@ -115,7 +116,7 @@ class Points(Value):
 
     `sources`: those of process extensions, for which the roster waits a while. `needs`: further needs of pods, after all others.
     `prober`: makes what carries out probes from the agent's own.
-    `place`: by the name of the CPU manager's policy. `volumes`: the process extensions, by name.
+    `place`, `place_memory`: by the name of the CPU (the Memory) Manager's policy. `volumes`: the process extensions, by name.
     """
 
     admit: AskExtensions | None = None
@@ -124,6 +125,7 @@ class Points(Value):
     needs: tuple[MakeNeed, ...] = ()
     prober: Callable[[Prober], Prober] | None = None
     place: Mapping[str, ChooseCpus] = field(default_factory=dict)
+    place_memory: Mapping[str, ChooseNodes] = field(default_factory=dict)
     rank_images_for_removal: AskForRemovalOrder | None = None
     cgroup: AskForValues | None = None
     pull: AskForPull | None = None

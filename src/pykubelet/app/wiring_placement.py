@@ -86,12 +86,13 @@ async def _managers(m: SharedParts, files: StateFiles, plugins: NodeDevicePlugin
         raise AgentStartError(f"the directory of device plugins cannot be prepared: {error}") from error
     texts = StateTexts(files.cpu_path, files.memory_path, cpu, memory)
     reserved = m.settings.eviction_reserved(m.machine.capacity())
-    choose = points.place.get(m.settings.config.cpuManagerPolicy)
+    config = m.settings.config
+    choose = points.place.get(config.cpuManagerPolicy), points.place_memory.get(config.memoryManagerPolicy)
     topology = machine or MachineTopology((), ())
-    managers = start_managers(m.settings, topology, reserved, texts, devices, choose)
+    managers = start_managers(m.settings, topology, reserved, texts, devices, *choose)
     if isinstance(managers, ManagerStartError) and FIRST_FORMAT in managers.text:
         texts = replace(texts, containers=await _containers(m))
-        managers = start_managers(m.settings, topology, reserved, texts, devices, choose)
+        managers = start_managers(m.settings, topology, reserved, texts, devices, *choose)
     if isinstance(managers, ManagerStartError):
         raise AgentStartError(managers.text)
     return replace(managers, machine=machine)

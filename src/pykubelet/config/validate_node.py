@@ -111,7 +111,7 @@ def _policies(config: KubeletConfiguration, *, extensions: bool) -> Iterator[Con
         yield ConfigProblem("topologyManagerScope", f"topologyManagerScope {text}")
     if not extensions:  # else `app/extensions` knows whether one of them is the policy
         yield from one_of("cpuManagerPolicy", config.cpuManagerPolicy, CPU_POLICIES, "cpu-manager-policy")
-    yield from one_of("memoryManagerPolicy", config.memoryManagerPolicy, MEMORY_POLICIES, "memory-manager-policy")
+        yield from one_of("memoryManagerPolicy", config.memoryManagerPolicy, MEMORY_POLICIES, "memory-manager-policy")
     yield from one_of("cgroupDriver", config.cgroupDriver, CGROUP_DRIVERS, "cgroup-driver")
     modes = ("none", "hairpin-veth", "promiscuous-bridge")
     yield from one_of("hairpinMode", config.hairpinMode, modes, "hairpin-mode")

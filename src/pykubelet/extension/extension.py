@@ -12,6 +12,8 @@ from pykubelet.extension.values import (
     CpuRequest,
     EvictionCandidate,
     Image,
+    MemoryMachine,
+    MemoryRequest,
     Node,
     Pod,
     PullAnswer,
@@ -64,6 +66,14 @@ class Extension:
         """The CPUs that a container gets to itself: `request.cpus` of `machine.free`. None: those that the policy `static` would choose.
 
         Asked only if `cpuManagerPolicy` has the extension's name. In everything else this policy is like `static`.
+        """
+        raise NotImplementedError
+
+    def place_memory(self, request: MemoryRequest, machine: MemoryMachine) -> frozenset[int] | None:
+        """The NUMA nodes of the memory that a container gets for itself: those of one of `request.choices`. None: of the first one.
+
+        Asked only if `memoryManagerPolicy` has the extension's name, and where the Topology Manager leaves the nodes open. In everything
+        else this policy is like `Static`.
         """
         raise NotImplementedError
 

@@ -169,6 +169,48 @@ class CpuRequest:
     near: frozenset[int] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryNode:
+    """A NUMA node. `free`, `allocatable`: bytes by type of memory: `memory`, and `hugepages-2Mi` and so on.
+
+    `group`: the nodes that it is used together with, itself among them. `blocks`: what containers have of it, in pieces.
+    """
+
+    id: int
+    free: Mapping[str, int]
+    allocatable: Mapping[str, int]
+    group: frozenset[int] = frozenset()
+    blocks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMachine:
+    """The NUMA nodes of the machine."""
+
+    nodes: tuple[MemoryNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryChoice:
+    """A set of NUMA nodes on which memory fits. `is_smallest`: there is none with fewer nodes on which it could ever fit."""
+
+    numa_nodes: frozenset[int]
+    is_smallest: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRequest:
+    """The memory that a container is to get for itself. `container`: None: the pod as a whole. `sizes`: bytes by type of memory.
+
+    `choices`: the sets of nodes that may be answered, in the built-in order, the best one first.
+    """
+
+    pod: Pod
+    container: Container | None
+    sizes: Mapping[str, int]
+    choices: tuple[MemoryChoice, ...]
+
+
 # Restarts
 
 

@@ -18,6 +18,10 @@ from pykubelet.extension import (
     EvictionCandidate,
     Exit,
     Image,
+    MemoryChoice,
+    MemoryMachine,
+    MemoryNode,
+    MemoryRequest,
     Node,
     Pod,
     PullAttempt,
@@ -38,6 +42,18 @@ SAMPLES: dict[str, tuple[tuple[Any, ...], Callable[[Any], bool]]] = {
     "admit": ((POD, NODE), lambda answer: answer == Reject("TooExpensive", "power is expensive now")),
     "rank_for_eviction": (((SMALL, LARGE), "memory.available"), lambda answer: list(answer) == [LARGE, SMALL]),
     "place": ((CpuRequest(POD, Container("main"), 1), CpuMachine((), frozenset({1, 2}))), lambda answer: answer == {2}),
+    "place_memory": (
+        (
+            MemoryRequest(
+                POD,
+                Container("main"),
+                {"memory": 4096},
+                tuple(MemoryChoice(frozenset(nodes), len(nodes) == 1) for nodes in ({0}, {1}, {0, 1})),
+            ),
+            MemoryMachine((MemoryNode(0, {"memory": 8192}, {}), MemoryNode(1, {"memory": 9000}, {}))),
+        ),
+        lambda answer: answer == {1},
+    ),
     "cgroup": (
         (Pod("shop", "web", "1", labels={"tier": "cold"}), Container("main"), {"memory.max": "4096"}),
         lambda answer: answer == {"memory.high": "2048", "memory.low": "0"},

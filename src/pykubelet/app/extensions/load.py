@@ -27,7 +27,7 @@ from pykubelet.base.kit.text import nearest
 from pykubelet.base.kit.values import Value
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.kubelet import KubeletConfiguration
-from pykubelet.config.validate_node import CPU_POLICIES, quoted_or
+from pykubelet.config.validate_node import CPU_POLICIES, MEMORY_POLICIES, quoted_or
 from pykubelet.edges.plugins.extension_process import ExtensionProgram
 from pykubelet.extension import VERSION, Extension
 
@@ -36,6 +36,8 @@ FLAG = "--extension"
 MAX_BYTES = 1 << 20
 #: The point of an extension that is a policy of the CPU manager.
 PLACE = "place"
+#: That of one that is a policy of the Memory Manager.
+PLACE_MEMORY = "place_memory"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
 _ANNOTATION = re.compile(r"[A-Za-z0-9./_-]{1,317}", re.ASCII)
@@ -89,13 +91,16 @@ def load_extensions(given: Iterable[str]) -> LoadedExtensions:
 
 
 def check_policy(config: KubeletConfiguration, loaded: LoadedExtensions) -> None:
-    """Raise a ConfigError unless the CPU manager's policy is a built-in one, or one of the extensions."""
-    name = config.cpuManagerPolicy
-    own = tuple(item.extension.name for item in loaded.extensions if PLACE in item.points)
-    if name not in (*CPU_POLICIES, *own):
-        options = quoted_or((*CPU_POLICIES, *own))
-        text = f'option "{name}" specified for cpuManagerPolicy (--cpu-manager-policy). Valid options are {options}'
-        raise ConfigError(f"{text}: no extension of {FLAG} is named {name} and defines `{PLACE}`")
+    """Raise a ConfigError unless the policies of the CPU and Memory Manager are built-in ones, or those of extensions."""
+    managers = (
+        ("cpuManagerPolicy", "cpu-manager-policy", config.cpuManagerPolicy, CPU_POLICIES, PLACE),
+        ("memoryManagerPolicy", "memory-manager-policy", config.memoryManagerPolicy, MEMORY_POLICIES, PLACE_MEMORY),
+    )
+    for field, flag, name, known, point in managers:
+        valid = (*known, *(item.extension.name for item in loaded.extensions if point in item.points))
+        if name not in valid:
+            text = f'option "{name}" specified for {field} (--{flag}). Valid options are {quoted_or(valid)}'
+            raise ConfigError(f"{text}: no extension of {FLAG} is named {name} and defines `{point}`")
 
 
 class ExtensionRefused(Exception):

@@ -16,7 +16,7 @@ from pykubelet.act.pods.backoff import RestartVerdict
 from pykubelet.act.pods.restarts import RestartFacts
 from pykubelet.app.extensions.cgroup_files import EVERY_FILE, CgroupKernel, defaults, take_values
 from pykubelet.app.extensions.guard import Guard, WrongAnswer
-from pykubelet.app.extensions.load import PLACE, LoadedExtension
+from pykubelet.app.extensions.load import PLACE, PLACE_MEMORY, LoadedExtension
 from pykubelet.app.extensions.views import (
     NodeNow,
     NodeParts,
@@ -24,6 +24,7 @@ from pykubelet.app.extensions.views import (
     cpu_views,
     demand_views,
     image_view,
+    memory_views,
     node_now,
     node_parts,
     node_view,
@@ -47,6 +48,7 @@ from pykubelet.extension import (
     Extension,
     Hold,
     MachineCpu,
+    MemoryRequest,
     Node,
     PullLater,
     PullNever,
@@ -66,6 +68,7 @@ from pykubelet.provide.images.model import (
     RemovalCandidate,
 )
 from pykubelet.provide.placement.cpu_policy import CpuDemand, StaticPolicy
+from pykubelet.provide.placement.memory_hints import MemoryDemand
 
 MAX_TEXT = 1024
 MAX_HOLD_S = 3600.0
@@ -118,6 +121,7 @@ class Asker:
             rank_for_eviction=self._rank_for_eviction if "rank_for_eviction" in have else None,
             cgroup=self._cgroup if "cgroup" in have else None,
             place={asked.guard.name: partial(self._place, asked) for asked in have.get(PLACE, ())},
+            place_memory={asked.guard.name: partial(self._place_memory, asked) for asked in have.get(PLACE_MEMORY, ())},
             rank_images_for_removal=self._rank_images if "rank_images_for_removal" in have else None,
             pull=self._pull if "pull" in have else None,
             restart=self._restart if "restart" in have else None,
@@ -178,6 +182,11 @@ class Asker:
         views = demand_views(self._views.of(demand.pod), self._cpus, policy, demand)
         function: Callable[..., object] = asked.extension.place
         return asked.guard.ask(PLACE, function, views, partial(take_cpus, *views))
+
+    def _place_memory(self, asked: AskedExtension, demand: MemoryDemand) -> frozenset[int] | None:
+        views = memory_views(self._views.of(demand.pod), demand)
+        function: Callable[..., object] = asked.extension.place_memory
+        return asked.guard.ask(PLACE_MEMORY, function, views, partial(take_nodes, views[0]))
 
     def _rank_images(
         self, candidates: Sequence[RemovalCandidate], facts: RankingFacts
@@ -258,6 +267,16 @@ def take_cpus(request: CpuRequest, machine: CpuMachine, answer: object) -> froze
     return cpus
 
 
+def take_nodes(request: MemoryRequest, answer: object) -> frozenset[int]:
+    """The NUMA nodes of the answer. Raises WrongAnswer unless they are one of the choices."""
+    if type(answer) not in (frozenset, set) or not all(type(node) is int for node in answer):  # type: ignore[attr-defined]
+        raise WrongAnswer("the answer must be a frozenset of ids of NUMA nodes")
+    nodes: frozenset[int] = frozenset(answer)  # type: ignore[call-overload]
+    if nodes not in (choice.numa_nodes for choice in request.choices):
+        raise WrongAnswer(f"NUMA nodes {format_cpuset(nodes) or '(none)'} are none of the request's choices")
+    return nodes
+
+
 def take_pull(name: str, answer: object) -> PullVerdict:
     """The answer of `pull` as the image manager takes it. Raises WrongAnswer."""
     if type(answer) is PullNow:
@@ -298,6 +317,7 @@ CHECKS: dict[str, Callable[[Sequence[Any], Any], object]] = {
     "pull": lambda args, answer: take_pull("", answer),  # noqa: ARG005 - as all checks
     "restart": lambda args, answer: take_restart(args[0], "", answer),
     "place": lambda args, answer: take_cpus(args[0], args[1], answer),
+    "place_memory": lambda args, answer: take_nodes(args[0], answer),
     "cgroup": lambda args, answer: take_values(EVERY_FILE, args[1].name if args[1] else "", args[2], "", answer),
 }
 

@@ -31,6 +31,10 @@ from pykubelet.extension import (
     Exit,
     Image,
     MachineCpu,
+    MemoryChoice,
+    MemoryMachine,
+    MemoryNode,
+    MemoryRequest,
     Node,
     Pod,
     PullAttempt,
@@ -41,6 +45,7 @@ from pykubelet.provide.images.decide import pull_policy
 from pykubelet.provide.images.model import NEVER, PullFacts, RankingFacts, RemovalCandidate
 from pykubelet.provide.placement.cpu_policy import CpuDemand, StaticPolicy
 from pykubelet.provide.placement.cpu_topology import CpuTopology
+from pykubelet.provide.placement.memory_hints import MemoryDemand
 
 #: Runtimes report the end by a signal as 128 and its number, of 64.
 SIGNALED, MAX_SIGNAL = 128, 64
@@ -194,6 +199,23 @@ def demand_views(
         CpuRequest(pod, container, demand.count, demand.nodes, demand.reusable, demand.whole_cores, demand.near),
         CpuMachine(cpus, demand.free, policy.reserved),
     )
+
+
+def memory_views(pod: Pod, demand: MemoryDemand) -> tuple[MemoryRequest, MemoryMachine]:
+    """The views of what a container is to get of memory, and of what there is. `pod`: its view."""
+    container = next((container for container in pod.containers if container.name == demand.container), None)
+    choices = tuple(MemoryChoice(hint.nodes or frozenset(), hint.preferred) for hint in demand.hints)
+    nodes = tuple(
+        MemoryNode(
+            number,
+            MappingProxyType({name: table.free for name, table in node.tables.items()}),
+            MappingProxyType({name: table.allocatable for name, table in node.tables.items()}),
+            frozenset(node.cells),
+            node.assignments,
+        )
+        for number, node in sorted(demand.machine.items())
+    )
+    return MemoryRequest(pod, container, MappingProxyType(dict(demand.sizes)), choices), MemoryMachine(nodes)
 
 
 def pull_view(facts: PullFacts, views: PodViews) -> PullAttempt:

@@ -85,7 +85,7 @@ def admission_rules(
         resize_init_containers=settings.enabled("InPlacePodVerticalScalingInitContainers"),
         resize_volumes=settings.enabled("InPlacePodVerticalScalingMemoryBackedVolumes"),
         static_cpus=config.cpuManagerPolicy != "none",
-        static_memory=config.memoryManagerPolicy == "Static",
+        static_memory=config.memoryManagerPolicy != "None",
         places_guaranteed=settings.has_placement_policy,
         places_pods=settings.enabled("PodLevelResourceManagers")
         and config.topologyManagerPolicy != "none"

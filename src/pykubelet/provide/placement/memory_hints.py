@@ -6,8 +6,10 @@ Source: KEP-1769 (Memory Manager), "Multi-NUMA nodes memory allocation".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.machine import TopologyHint
 from pykubelet.provide.placement.memory_state import MemoryTable, NodeMemory
 from pykubelet.provide.placement.subsets import subset_hints, subset_masks, subset_sums, subsets
@@ -16,6 +18,20 @@ from pykubelet.provide.placement.subsets import subset_hints, subset_masks, subs
 Sizes = Mapping[str, int]
 #: Bytes that init containers leave to later containers of their pod, by nodes and memory type.
 Reusable = Mapping[tuple[frozenset[int], str], int]
+
+
+class MemoryDemand(Value):
+    """Memory for a container, or for a pod as a whole (`container` ""). `hints`: where it may be, the best one first."""
+
+    pod: Pod
+    container: str
+    sizes: Sizes
+    hints: tuple[TopologyHint, ...]
+    machine: Mapping[int, NodeMemory]
+
+
+#: Asks the extension of a policy which nodes' memory is given: those of one of the hints; None: of the first one.
+ChooseNodes = Callable[[MemoryDemand], frozenset[int] | None]
 
 _NO_TABLE = MemoryTable(0, 0, 0, 0, 0)
 
@@ -80,6 +96,11 @@ def has_free(machine: Mapping[int, NodeMemory], nodes: Collection[int], sizes: S
 def best_hint(hints: Iterable[TopologyHint]) -> TopologyHint | None:
     """The best of these hints, which all name nodes: preferred ones first, then the fewest nodes, then the lowest ids."""
     return min(hints, key=_rank, default=None)
+
+
+def ordered(hints: Iterable[TopologyHint]) -> tuple[TopologyHint, ...]:
+    """The hints, which all name nodes, the best one first."""
+    return tuple(sorted(hints, key=_rank))
 
 
 def _rank(hint: TopologyHint) -> tuple[bool, int, int]:

@@ -26,12 +26,15 @@ from pykubelet.base.model.sizing import QOSClass, qos_class
 from pykubelet.config.kubelet import MemoryReservation
 from pykubelet.provide.placement.checkpoint import PolicyDiffers, StateFileError
 from pykubelet.provide.placement.memory_hints import (
+    ChooseNodes,
+    MemoryDemand,
     Reusable,
     Sizes,
     best_hint,
     breaks_group_rule,
     has_free,
     memory_hints,
+    ordered,
 )
 from pykubelet.provide.placement.memory_pool import (
     divide_pool,
@@ -73,7 +76,7 @@ class MemoryManager(Value):
 
     `allocatable`: for each node and type, what containers could have at most; fixed at the start. `reusable_pod`: the pod whose
     init containers left `reusable`; it is the last one that memory was allocated for. `pod_level`: feature gate
-    PodLevelResourceManagers.
+    PodLevelResourceManagers. `choose`: asks the extension that is the policy; all else is as with `Static`.
     """
 
     policy: MemoryPolicy
@@ -82,6 +85,7 @@ class MemoryManager(Value):
     reusable_pod: str = ""
     reusable: Reusable = field(default_factory=dict)
     pod_level: bool = False
+    choose: ChooseNodes | None = None
 
     def hints(self, pod: Pod, container: Container) -> ResourceHints:
         """The nodes on which the container's memory fits, or those that it has. Empty: no preference, or no capacity."""
@@ -170,7 +174,7 @@ class MemoryManager(Value):
             return AllocationError(problem, EMPTY_POOL)
         if (name := surplus(pod)) is not None:
             return AllocationError(f"{_PREFIX}containers request more {name} than their pod")
-        chosen = self._choose(pod, sizes, hint)
+        chosen = self._choose(pod, "", sizes, hint)
         if isinstance(chosen, str):
             return AllocationError(_PREFIX + chosen)
         pool = tuple(MemoryBlock(tuple(sorted(chosen)), name, size) for name, size in sizes.items())
@@ -274,7 +278,7 @@ class MemoryManager(Value):
         sizes = sizes_of(container.resources)
         if sizes is None:
             return "failed to represent quantity as int64"
-        chosen = self._choose(pod, sizes, hint)
+        chosen = self._choose(pod, container.name, sizes, hint)
         if isinstance(chosen, str):
             return chosen
         nodes, machine, reusable = tuple(sorted(chosen)), self.state.machine, self._reusable(pod)
@@ -286,16 +290,17 @@ class MemoryManager(Value):
         manager = self._with_reusable(pod, container, tuple(blocks))
         return replace(manager, state=_with_init_blocks_shrunk(state, pod, container, blocks))
 
-    def _choose(self, pod: Pod, sizes: Sizes, hint: TopologyHint) -> frozenset[int] | str:
+    def _choose(self, pod: Pod, container: str, sizes: Sizes, hint: TopologyHint) -> frozenset[int] | str:
         """The nodes for a container; or the error. What the hint prefers must not become worse."""
         machine = self.state.machine
         if hint.nodes is None:
-            best = best_hint(memory_hints(machine, sizes, self._reusable(pod)))
+            hints = memory_hints(machine, sizes, self._reusable(pod))
+            best = best_hint(hints)
             if best is None:
                 return "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
             if hint.preferred and not best.preferred:
                 return "failed to find the default preferred hint"
-            hint = best
+            hint = best if self.choose is None else self._asked(pod, container, sizes, hints, hint)
         nodes = hint.nodes or frozenset()
         if not has_free(machine, nodes, sizes):
             wider = [
@@ -312,6 +317,17 @@ class MemoryManager(Value):
         if breaks_group_rule(machine, nodes):
             return "preferred hint violates NUMA node allocation"
         return nodes
+
+    def _asked(
+        self, pod: Pod, container: str, sizes: Sizes, hints: Sequence[TopologyHint], wanted: TopologyHint
+    ) -> TopologyHint:
+        """The hint that the extension chooses, or the best one. What `wanted` prefers must not become worse."""
+        offered = ordered(hint for hint in hints if hint.preferred or not wanted.preferred)
+        assert self.choose is not None
+        nodes = self.choose(
+            MemoryDemand(pod=pod, container=container, sizes=sizes, hints=offered, machine=self.state.machine)
+        )
+        return next((hint for hint in offered if hint.nodes == nodes), offered[0])
 
     def _with_reusable(self, pod: Pod, container: Container, blocks: Sequence[MemoryBlock]) -> MemoryManager:
         """After a plain init container, its blocks can be reused; any other container takes what it reuses away."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.base.api.quantity import NANO, Amount, Format
-from pykubelet.base.kit.values import Value, field
+from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.machine import MachineTopology
 from pykubelet.config.settings import Settings
 from pykubelet.provide.placement import cpu_manager
@@ -18,6 +18,7 @@ from pykubelet.provide.placement.cpu_manager import CpuManager, CpuState
 from pykubelet.provide.placement.cpu_policy import NONE, ChooseCpus, CpuConfig, read_policy
 from pykubelet.provide.placement.cpu_state import ContainerIds, decode, restore_error
 from pykubelet.provide.placement.managers import DeviceProvider, Managers
+from pykubelet.provide.placement.memory_hints import ChooseNodes
 from pykubelet.provide.placement.memory_manager import MemoryManager, MemoryPolicy, start_memory_manager
 from pykubelet.provide.placement.provider import ManagerStartError
 from pykubelet.provide.placement.topology_options import read_topology
@@ -45,9 +46,10 @@ def start_managers(
     texts: StateTexts,
     devices: DeviceProvider | None = None,
     choose: ChooseCpus | None = None,
+    choose_memory: ChooseNodes | None = None,
 ) -> Managers | ManagerStartError:
     """The managers of the configuration on this machine, with their state. `eviction_reserved`: what hard eviction keeps free, in bytes.
-    `choose`: asks the extension that is the CPU manager's policy.
+    `choose`, `choose_memory`: ask the extension that is the policy of the CPU (the Memory) Manager.
     """
     config = settings.config
     topology = read_topology(
@@ -62,9 +64,12 @@ def start_managers(
     cpus = _cpu_manager(settings, machine, texts, choose)
     if isinstance(cpus, ManagerStartError):
         return cpus
-    memory = _memory_manager(settings, machine, eviction_reserved, texts)
+    own = MemoryPolicy.STATIC if choose_memory is not None else config.memoryManagerPolicy
+    memory = _memory_manager(settings, own, machine, eviction_reserved, texts)
     if isinstance(memory, ManagerStartError):
         return memory
+    if choose_memory is not None:
+        memory = replace(memory, choose=choose_memory)
     return Managers(
         topology=topology,
         cpus=cpus,
@@ -73,7 +78,7 @@ def start_managers(
         no_quota_gate=settings.enabled("DisableCPUQuotaWithExclusiveCPUs"),
         machine=machine,
         is_new=cpus is not None and texts.cpu is None,
-        is_memory_new=config.memoryManagerPolicy == MemoryPolicy.STATIC and texts.memory is None,
+        is_memory_new=memory.policy is MemoryPolicy.STATIC and texts.memory is None,
     )
 
 
@@ -114,14 +119,14 @@ def cpu_config(settings: Settings, choose: ChooseCpus | None = None) -> CpuConfi
 
 
 def _memory_manager(
-    settings: Settings, machine: MachineTopology, eviction_reserved: Mapping[str, int], texts: StateTexts
+    settings: Settings, policy: str, machine: MachineTopology, eviction_reserved: Mapping[str, int], texts: StateTexts
 ) -> MemoryManager | ManagerStartError:
     config, reserved = settings.config, settings.reserved
     kept = {name: Amount(size * NANO, Format.BINARY_SI) for name, size in eviction_reserved.items()}
     for listed in (reserved.kube, reserved.system):
         for name, amount in listed.items():
             kept[name] = kept[name] + amount if name in kept else amount
-    given = (config.memoryManagerPolicy, machine.nodes, kept, config.reservedMemory)
+    given = (policy, machine.nodes, kept, config.reservedMemory)
     pod_level = settings.enabled("PodLevelResourceManagers")
     empty = start_memory_manager(*given, (texts.memory_path, None), pod_level=pod_level)
     if isinstance(empty, ManagerStartError) or texts.memory is None:

@@ -116,8 +116,10 @@ def plugins_changed(old: Inputs, new: Inputs) -> bool:
 def extended(state: State, new: Inputs) -> dict[PodUID, list[str]]:
     """The volumes of extensions of which one has come or gone, and those that cannot be planned, by pod."""
     found: dict[PodUID, list[str]] = {}
+    if state.inputs.extensions is new.extensions:
+        return found
     before, after = _providers(state.inputs), _providers(new)
-    if state.inputs.extensions is new.extensions or before == after:
+    if before == after:
         return found
     changed = {directory_of(f"{EXTENSION}{name}") for name, *_ in before ^ after}
     for uid, pod in state.pods.items():
