@@ -6,13 +6,10 @@ Source: "Organizing Cluster Access Using kubeconfig Files".
 from __future__ import annotations
 
 import base64
-import re
 
 from pykubelet_local_api.access.certificates import KeyPair
 
-_FIELDS = re.compile(
-    rb"^ *(server|certificate-authority-data|client-certificate-data|client-key-data): \"?([^\"\n]*)\"?$", re.MULTILINE
-)
+_FIELDS = ("server", "certificate-authority-data", "client-certificate-data", "client-key-data")
 
 
 def kubeconfig(server: str, authority: bytes, user: str, pair: KeyPair) -> bytes:
@@ -40,14 +37,12 @@ current-context: "{user}@local"
 
 def parse_kubeconfig(text: bytes) -> tuple[str, bytes, KeyPair]:
     """Server, authority and pair of a file that `kubeconfig` has made. Raises ValueError for any other."""
-    found = {key.decode(): value for key, value in _FIELDS.findall(text)}
-    if len(found) != 4:
+    lines = (line.strip().partition(": ") for line in text.decode().splitlines())
+    found = {key: value.strip('"') for key, _, value in lines if key in _FIELDS}
+    if len(found) != len(_FIELDS):
         raise ValueError("not a kubeconfig file of this program")
-    authority, certificate, key = (
-        base64.b64decode(found[name], validate=True)
-        for name in ("certificate-authority-data", "client-certificate-data", "client-key-data")
-    )
-    return found["server"].decode(), authority, KeyPair(certificate, key)
+    authority, certificate, key = (base64.b64decode(found[name], validate=True) for name in _FIELDS[1:])
+    return found["server"], authority, KeyPair(certificate, key)
 
 
 def _encoded(value: bytes) -> str:

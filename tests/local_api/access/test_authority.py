@@ -152,6 +152,17 @@ def test_an_interrupted_first_start_is_begun_again(tmp_path: Path, damage: bytes
     handshake(make(tmp_path))
 
 
+def test_a_new_authority_accepts_nothing_of_the_old_one(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    old = make(folder)
+    (folder / "ca.crt").unlink()
+    (folder / "ca.key").unlink()
+    files = make(folder)
+    handshake(files)
+    with pytest.raises(ssl.SSLError, match="verify"):
+        handshake(files, old.authority.pem.decode())
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(AccessError, match=r"cannot make the directory .*/file/data"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -63,12 +64,14 @@ class Caller:
 
     async def until(self, path: str, is_done: Callable[[Json], object]) -> Json:
         """The object as soon as it is as the control plane makes it."""
-        async with asyncio.timeout(WITHIN_S):
-            while True:
-                status, found = await self("admin", "GET", path)
-                if status == 200 and is_done(found):
-                    return dict(found)
-                await asyncio.sleep(0.02)
+        collection, _, name = path.rpartition("/")
+        url = f"{self._url}{collection}?watch=true&fieldSelector=metadata.name%3D{name}"
+        async with asyncio.timeout(WITHIN_S), self._session.get(url, ssl=self.context("admin")) as answer:
+            async for line in answer.content:
+                found: Json = json.loads(line)["object"]
+                if is_done(found):
+                    return found
+        raise AssertionError(f"the watch of {path} has ended")
 
 
 @pytest.fixture
