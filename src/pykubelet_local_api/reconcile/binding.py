@@ -26,7 +26,7 @@ from pykubelet_local_api.reconcile.changes import (
     with_status,
 )
 from pykubelet_local_api.reconcile.devices import DeviceUse
-from pykubelet_local_api.reconcile.fit import NodeLoad, PodToPlace, Refusal, refuse_by_node, to_place
+from pykubelet_local_api.reconcile.fit import NodeLoad, PodToPlace, Refusal, refuse_by_node, remember_only, to_place
 from pykubelet_local_api.reconcile.fit_affinity import refuse_by_affinity, refuse_by_spread
 from pykubelet_local_api.reconcile.fit_volumes import (
     bindings,
@@ -80,6 +80,7 @@ class _Binding:
                     bound.append(pod)
             elif is_waiting(pod):
                 waiting.append(pod)
+        remember_only(bound, waiting)
         self._seen = {uid_of(pod): pod for pod in bound} if waiting else None
         return _Pass(view, bound).schedule(sorted(waiting, key=_rank)) if waiting else []
 

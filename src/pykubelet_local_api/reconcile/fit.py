@@ -8,10 +8,10 @@ Source: the Kubernetes documentation "Scheduling, Preemption and Eviction"; KEP-
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from pykubelet.base.api.codec import DecodeError, from_object
+from pykubelet.base.api.codec import DecodeError, encode, from_object
 from pykubelet.base.api.core import Pod, Taint
 from pykubelet.base.api.quantity import Amount, QuantityError, in_units, parse
 from pykubelet.base.kit.values import Value
@@ -25,6 +25,8 @@ from pykubelet_local_api.reconcile.pods import Remembered
 
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
+#: The most bytes of JSON of a pod's affinity to other pods and of its topology spread: each of their terms is compared with every pod.
+MAX_TERMS_BYTES = 16 << 10
 _FIRST = ("cpu", "memory", "ephemeral-storage")
 #: Addresses that stand for all of the node.
 _ANY_ADDRESS = ("", "0.0.0.0", "::")
@@ -84,6 +86,12 @@ _REQUESTS: Remembered[Mapping[str, int]] = Remembered()
 _PLACED: Remembered[PodToPlace | str] = Remembered()
 
 
+def remember_only(bound: Collection[Json], waiting: Collection[Json]) -> None:
+    """Forget what is remembered of pods that are gone. `bound`: those with a node; `waiting`: those without."""
+    _REQUESTS.keep_only(bound)
+    _PLACED.keep_only(waiting)
+
+
 def _amounts(listed: Mapping[str, Any]) -> dict[str, int]:
     found: dict[str, Amount] = {}
     for name, quantity in listed.items():
@@ -99,6 +107,11 @@ def to_place(found: Json) -> PodToPlace | str:
     known = _PLACED.get(found)
     if known is not None:
         return known
+    affinity = spec_of(found).get("affinity") or {}
+    terms = [affinity.get(key) for key in ("podAffinity", "podAntiAffinity")]
+    if len(encode([*terms, spec_of(found).get("topologySpreadConstraints")])) > MAX_TERMS_BYTES:
+        limit = f"affinity to other pods and topology spread have more than {MAX_TERMS_BYTES} bytes together"
+        return _PLACED.put(found, f"{limit}, which this scheduler does not support")
     try:
         pod = from_object(Pod, found)
         return _PLACED.put(found, PodToPlace(found, pod, in_units(pod_requests(pod))))

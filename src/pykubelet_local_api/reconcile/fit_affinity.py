@@ -21,6 +21,8 @@ from pykubelet_local_api.reconcile.matching import node_view
 from pykubelet_local_api.view import View
 
 HARD = "DoNotSchedule"
+#: Terms of a pod that another scheduler or its author has bound. Those of this scheduler's pods have a bound in bytes.
+MAX_TERMS = 200
 IGNORE, HONOR = "Ignore", "Honor"
 
 
@@ -44,7 +46,7 @@ def _owned(pod: Json, terms: Iterable[PodAffinityTerm]) -> list[OwnedTerm]:
 def anti_terms(pod: Json) -> list[OwnedTerm]:
     """The required terms of a pod's anti-affinity."""
     found = (spec_of(pod).get("affinity") or {}).get("podAntiAffinity") or {}
-    listed = found.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+    listed = (found.get("requiredDuringSchedulingIgnoredDuringExecution") or ())[:MAX_TERMS]
     try:
         return _owned(pod, [from_object(PodAffinityTerm, term) for term in listed])
     except DecodeError:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Generic, TypeVar
 
 from pykubelet_local_api.objects import Json, name_of
 from pykubelet_local_api.reconcile.changes import spec_of, status_of
 
 T = TypeVar("T")
-#: Objects of which something is remembered.
-MAX_REMEMBERED = 8192
+#: Results of objects that are gone may be so many before they are forgotten.
+MAX_STALE = 64
 ENDED = ("Failed", "Succeeded")
 
 
@@ -51,7 +51,11 @@ class Remembered(Generic[T]):
 
     def put(self, found: Json, result: T) -> T:
         """Remember the result for this object, in place of that of its former version."""
-        if len(self._results) >= MAX_REMEMBERED:
-            self._results.clear()
         self._results[found["metadata"].get("uid")] = (found, result)
         return result
+
+    def keep_only(self, objects: Collection[Json]) -> None:
+        """Forget all others, once they are many."""
+        if len(self._results) > len(objects) + MAX_STALE:
+            uids = {found["metadata"].get("uid") for found in objects}
+            self._results = {uid: known for uid, known in self._results.items() if uid in uids}

@@ -80,6 +80,7 @@ def reconcile(view: View, api: ApiAddress | None) -> list[ObjectChange]:
                 changes += due
                 if not due:
                     _SETTLED.put(service, made_from)
+    _SETTLED.keep_only(services)
     for left in slices.values():
         changes += [deleted(SLICES, found) for found in left]
     return changes

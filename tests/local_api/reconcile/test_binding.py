@@ -210,6 +210,16 @@ def test_a_pod_that_is_resized_counts_with_the_larger_size() -> None:
     assert place_of(world, "p") == ""
 
 
+def test_terms_that_cost_too_much_are_refused_and_named() -> None:
+    many = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM] * 1000}}
+    world = World(node(), pod("p", affinity=many), pod("other"))
+    world.settle(BINDING)
+    reason, message = reason_of(world, "p")
+    assert reason == "SchedulerError"
+    assert message.startswith("affinity to other pods and topology spread have more than 16384 bytes together")
+    assert place_of(world, "other") == "n"
+
+
 # Volumes
 
 
