@@ -5,8 +5,8 @@ Rules:
   observed them: dates are not compared with the clock, which may jump, and a restart of this process begins the time anew. Its conditions
   become Unknown, and its pods are not ready.
 - Each condition that keeps pods away has its taint. A node that has not reported yet is not ready.
-- No pod is evicted from the node, because there is no other one. The taints have the effect NoExecute, as users expect them; pods are
-  left alone.
+- No pod is evicted from the node, because there is no other one. So the taints have the effect NoSchedule only, as those of a control
+  plane that has lost all of its nodes.
 Source: the Kubernetes documentation "Node Status", "Taints and Tolerations" (taint nodes by condition).
 """
 
@@ -156,7 +156,7 @@ def _tainted(node: Json, now: float) -> list[Json] | None:
     ready = condition_of(node, "Ready").get("status")
     if ready != "True":
         key = UNREACHABLE if ready == "Unknown" else NOT_READY
-        wanted |= {(key, "NoSchedule"), (key, "NoExecute")}
+        wanted.add((key, "NoSchedule"))
     wanted |= {
         (taint, "NoSchedule") for kind, taint in _TAINTS.items() if condition_of(node, kind).get("status") == "True"
     }
@@ -165,11 +165,7 @@ def _tainted(node: Json, now: float) -> list[Json] | None:
     before: list[Json] = list(spec_of(node).get("taints") or ())
     kept = [taint for taint in before if taint.get("key") not in _OURS or (taint["key"], taint.get("effect")) in wanted]
     have = {(taint.get("key"), taint.get("effect")) for taint in kept}
-    added = [
-        {"key": key, "effect": effect}
-        | ({"timeAdded": timestamp(now)} if effect == "NoExecute" or key == _UNSCHEDULABLE else {})
-        for key, effect in sorted(wanted - have)
-    ]
+    added = [{"key": key, "effect": effect, "timeAdded": timestamp(now)} for key, effect in sorted(wanted - have)]
     return None if kept == before and not added else [*kept, *added]
 
 

@@ -43,7 +43,7 @@ def test_taints_follow_the_conditions() -> None:
     mine = {"key": "mine", "effect": "NoSchedule"}
     world = World(node(taints=[mine]))
     world.settle(lifecycle)
-    assert taints(world) == [("mine", "NoSchedule"), ("not-ready", "NoExecute"), ("not-ready", "NoSchedule")]
+    assert taints(world) == [("mine", "NoSchedule"), ("not-ready", "NoSchedule")]
     world.add(
         found_in(world) | {"status": node(condition("Ready", "True"), condition("DiskPressure", "True"))["status"]}
     )
@@ -77,7 +77,7 @@ def test_a_node_that_stops_reporting_becomes_unknown_and_comes_back() -> None:
         "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.",
     )  # fmt: skip
     assert condition_of(found_in(world), "DiskPressure")["message"] == "Kubelet never posted node status."
-    assert taints(world) == [("unreachable", "NoExecute"), ("unreachable", "NoSchedule")]
+    assert taints(world) == [("unreachable", "NoSchedule")]
     found = world.get("pods", "ns", "p")
     assert found is not None
     assert condition_of(found, "Ready")["status"] == "False"
