@@ -75,6 +75,9 @@ class Folder:
         problems: list[str] = []
         left = MAX_BYTES
         for name in names:
+            if not name.isprintable():
+                problems.append(f"{name!r}: not the name of a file that is applied: use printable characters")
+                continue
             try:
                 contents[name] = data = files.read_bytes(f"{self.path}/{name}", min(MAX_FILE_BYTES, left))
                 left -= len(data)

@@ -17,6 +17,8 @@ from pykubelet_local_api.kinds.order import apply_rank
 from pykubelet_local_api.kinds.table import BY_TYPE
 from pykubelet_local_api.objects import Json
 
+#: The annotation with the name of the file from which an object was applied. Each object so has a field of the folder's manager.
+ORIGIN = "pykubelet.io/applied-from"
 #: The most objects of all files together.
 MAX_OBJECTS = 5_000
 _SHOWN = 200
@@ -125,6 +127,11 @@ def _manifest(origin: str, value: Any) -> FolderObject:
         raise _Wrong("metadata.name: not the name of an object")
     if not isinstance(namespace, str) or (namespace and dns_label_errors(namespace)):
         raise _Wrong("metadata.namespace: not the name of a namespace")
+    annotations = meta.get("annotations") or {}
+    if not isinstance(annotations, dict):
+        raise _Wrong("metadata.annotations: must be a map")
     place = (namespace or "default") if kind.is_namespaced else ""
-    named: Json = {**value, "metadata": {**meta, "namespace": place}} if place else value
+    marked = {**meta, "annotations": {**annotations, ORIGIN: origin.partition(" (document ")[0]}}
+    marked |= {"namespace": place} if place else {}
+    named: Json = {**value, "metadata": marked}
     return FolderObject(origin, kind, ObjectID(kind.storage, place, name), named)

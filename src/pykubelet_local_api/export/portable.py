@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from pykubelet_local_api.directory.manifests import ORIGIN
 from pykubelet_local_api.kinds.kind import ResourceKind
 from pykubelet_local_api.kinds.order import apply_rank
 from pykubelet_local_api.kinds.table import STORED
@@ -32,6 +33,7 @@ _TOKEN_VOLUME = "kube-api-access-"
 _METADATA = ("annotations", "finalizers", "labels", "name", "namespace")
 #: Annotations and finalizers that controllers set.
 _CONTROLLERS_ANNOTATIONS = frozenset({
+    ORIGIN,
     "pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller", _PROVISIONED,
     "volume.beta.kubernetes.io/storage-provisioner", "volume.kubernetes.io/selected-node", "volume.kubernetes.io/storage-provisioner",
 })  # fmt: skip
@@ -57,6 +59,8 @@ def exported(view: View, namespace: str = "") -> tuple[list[Json], list[str]]:
     for kind in sorted(STORED.values(), key=apply_rank):
         for each in view.list(kind.storage):
             if namespace and namespace != (name_of(each) if kind.resource == "namespaces" else namespace_of(each)):
+                continue
+            if kind.resource == "endpoints" and _has_selector(view, each):
                 continue
             remark = _reason_to_leave(kind, each)
             if remark is None:
@@ -93,6 +97,12 @@ def _reason_to_leave(kind: ResourceKind, found: Json) -> str | None:
     if kind.resource == "persistentvolumes" and not _is_exported_volume(found):
         return "it was provisioned for a claim, which gets another one; its data must be copied"
     return None
+
+
+def _has_selector(view: View, endpoints: Json) -> bool:
+    """Whether the Service of these Endpoints selects pods, so that its Endpoints are made by itself."""
+    service = view.get("services", namespace_of(endpoints), name_of(endpoints))
+    return service is not None and bool((service.get("spec") or {}).get("selector"))
 
 
 def _is_exported_volume(volume: Json) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ class Server:
         if name in self.refused:
             raise StatusError(422, "Invalid", self.refused[name])
         if manager == MANAGER:
+            assert body["metadata"]["annotations"], "an applier without any field is forgotten by the API server"
             self.applied.append(name)
             self.has_applied.set()
         entry: dict[str, Any] = {"manager": manager, "operation": "Apply"}
@@ -94,6 +96,13 @@ async def test_nothing_is_deleted_while_a_file_cannot_be_read(tmp_path: Path, se
     tmp_path.rename(tmp_path.with_name("away"))
     assert len(await loop.step()) == 1
     assert server.deleted == []
+
+
+async def test_a_file_whose_name_is_not_text_is_named(tmp_path: Path, server: Server) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xff.yaml")).write_text(CONFIG.format("a", 1))
+    [problem] = await started(tmp_path, server).step()
+    assert problem.startswith(r"'a\udcff.yaml': not the name of a file")
+    assert problem.isprintable() and server.applied == []
 
 
 async def test_what_the_server_refuses_is_named_and_reported(tmp_path: Path, server: Server) -> None:

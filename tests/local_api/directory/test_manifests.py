@@ -15,7 +15,11 @@ def test_a_file_may_have_several_documents_and_namespaces_come_first() -> None:
     found = read_manifests({"1.yaml": CONFIG + b"---\n" + SPACE + b"---\n# nothing\n", "0.json": pod})
     assert [str(each.id) for each in found.manifests] == ["namespaces team", "configmaps default/a", "pods team/p"]
     assert found.problems == () and found.is_whole
-    assert found.manifests[1].object["metadata"] == {"name": "a", "namespace": "default"}
+    assert found.manifests[1].object["metadata"] == {
+        "name": "a",
+        "namespace": "default",
+        "annotations": {"pykubelet.io/applied-from": "1.yaml"},
+    }
 
 
 def test_a_list_stands_for_its_items() -> None:

@@ -99,6 +99,14 @@ def test_a_claim_keeps_a_volume_that_comes_along() -> None:
     assert "its data must be copied" in remark
 
 
+def test_endpoints_that_a_service_selects_are_made_by_itself() -> None:
+    """Those of a service without a selector are data."""
+    selecting = made("Service", "a", spec={"selector": {"app": "a"}})
+    assert names(selecting, made("Endpoints", "a"), made("Service", "b", spec={}), made("Endpoints", "b")) == [
+        "Service a", "Service b", "Endpoints b",
+    ]  # fmt: skip
+
+
 def test_only_a_namespace() -> None:
     inside, outside = made("ConfigMap", "in", "team"), made("ConfigMap", "out")
     role = made("ClusterRole", "team", "", RBAC)
