@@ -9,7 +9,15 @@ import re
 from base64 import b64decode
 from binascii import Error as Base64Error
 
-from pykubelet.base.manifests.validation.errors import Errors, duplicate, forbidden, invalid, not_supported, required
+from pykubelet.base.manifests.validation.errors import (
+    Errors,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_many,
+)
 from pykubelet_local_api.access.admission import admit_write
 from pykubelet_local_api.objects import Json, timestamp
 from pykubelet_local_api.strategies.common import ObjectStrategy, keep
@@ -23,6 +31,8 @@ USAGES = (
     *("server auth", "signing", "timestamping"),
 )
 MIN_SECONDS = 600
+#: More than there are. An API server has no such limit, but refuses duplicates.
+MAX_USAGES = 64
 _SIGNER = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[^/\s]+", re.ASCII)
 _FROM_USER = ("username", "uid", "groups", "extra")
 _APPROVAL = ("Approved", "Denied")
@@ -71,11 +81,15 @@ class SigningRequestStrategy(ObjectStrategy):
         usages = spec.get("usages") or []
         if not usages:
             errors.append(required("spec.usages"))
-        for i, usage in enumerate(usages):
+        seen: set[object] = set()
+        for i, usage in enumerate(usages[:MAX_USAGES]):
             if usage not in USAGES:
                 errors.append(not_supported(f"spec.usages[{i}]", usage, USAGES))
-            elif usage in usages[:i]:
+            elif usage in seen:
                 errors.append(duplicate(f"spec.usages[{i}]", usage))
+            seen.add(usage)
+        if len(usages) > MAX_USAGES:
+            errors.append(too_many("spec.usages", len(usages), MAX_USAGES))
         signer = str(spec.get("signerName") or "")
         if not signer:
             errors.append(required("spec.signerName"))

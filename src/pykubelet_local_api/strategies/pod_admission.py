@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from hashlib import sha256
 
+import msgspec
+
 from pykubelet.base.api.quantity import QuantityError, parse
 from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet_local_api.errors import forbidden, internal
@@ -254,9 +256,15 @@ def _runtime_class(kind: ResourceKind, pod: Json, context: Context) -> None:
             raise forbidden(kind, name, why)
     if selector:
         spec["nodeSelector"] = selector
+    seen = {encode_sorted(toleration) for toleration in spec["tolerations"]}
     for toleration in scheduling.get("tolerations") or ():
-        if toleration not in spec["tolerations"]:
+        if encode_sorted(toleration) not in seen:
             spec["tolerations"].append(copied(toleration))
+
+
+def encode_sorted(part: Json) -> bytes:
+    """A part of an object as text, in which the order of its members makes no difference."""
+    return msgspec.json.encode(part, order="sorted")
 
 
 def _same_amounts(given: Json, other: Json) -> bool:

@@ -92,22 +92,21 @@ def _hidden_variables(container: Json, at: str) -> Iterator[str]:
 
 def _ports(container: Json, at: str) -> Iterator[str]:
     """Ports that are listed twice, or overlap because one of them has no address."""
-    earlier: dict[tuple[object, object], list[tuple[int, tuple[object, object]]]] = {}
+    earlier: dict[tuple[object, object, object], dict[object, list[int]]] = {}
     for i, port in enumerate(container.get("ports") or ()):
-        where = (port.get("hostIP") or "", port.get("hostPort") or 0)
-        key = (port.get("containerPort"), port.get("protocol"))
-        if port.get("hostIP") and not port.get("hostPort"):
-            shown = (
-                f"{{Name:{port.get('name') or ''} HostPort:0 ContainerPort:{key[0]} Protocol:{key[1]} "
-                f"HostIP:{port['hostIP']}}}"
-            )
+        address = port.get("hostIP") or ""
+        key = (port.get("containerPort"), port.get("protocol"), port.get("hostPort") or 0)
+        if address and not port.get("hostPort"):
+            shown = f"{{Name:{port.get('name') or ''} HostPort:0 ContainerPort:{key[0]} Protocol:{key[1]} HostIP:{address}}}"
             yield f"{at}.ports[{i}]: hostIP set without hostPort: {shown}"
-        for j, other in earlier.get(key, ()):
-            if other == where:
-                yield f"{at}.ports[{i}]: duplicate port definition with {at}.ports[{j}]"
-            elif other[1] == where[1] and "" in (other[0], where[0]):
-                yield f"{at}.ports[{i}]: overlapping port definition with {at}.ports[{j}]"
-        earlier.setdefault(key, []).append((i, where))
+        # each of these earlier ports is worth a warning, so their number bounds the work
+        by_address = earlier.setdefault(key, {})
+        overlapping = by_address if not address else {other: by_address.get(other, []) for other in (address, "")}
+        found = sorted((j, other) for other, numbers in overlapping.items() for j in numbers)
+        for j, other in found:
+            what = "duplicate" if other == address else "overlapping"
+            yield f"{at}.ports[{i}]: {what} port definition with {at}.ports[{j}]"
+        by_address.setdefault(address, []).append(i)
 
 
 def _port_names(container: Json, at: str, names: dict[str, str]) -> Iterator[str]:

@@ -58,7 +58,7 @@ class ResourceClaimStrategy(ObjectStrategy):
         allocation, was = status.get("allocation"), before.get("allocation")
         consumers = status.get("reservedFor") or []
         if len(consumers) > MAX_RESERVED:
-            errors.append(too_many("status.reservedFor", len(consumers), MAX_RESERVED))
+            return [too_many("status.reservedFor", len(consumers), MAX_RESERVED)]
         uids = [consumer.get("uid") for consumer in consumers]
         for i, consumer in enumerate(consumers):
             for field in ("resource", "name", "uid"):

@@ -15,7 +15,7 @@ from pykubelet.base.manifests.validation.errors import Errors, forbidden, invali
 from pykubelet_local_api.errors import internal
 from pykubelet_local_api.errors import invalid as unprocessable
 from pykubelet_local_api.objects import Json
-from pykubelet_local_api.strategies.common import ObjectStrategy, keep
+from pykubelet_local_api.strategies.common import ObjectStrategy, keep, shown_name
 from pykubelet_local_api.strategies.service_rules import service_errors
 from pykubelet_local_api.strategies.strategy import Context
 
@@ -113,7 +113,7 @@ class ServiceStrategy(ObjectStrategy):
                 why = "provided IP is already allocated"
             if why:
                 error = invalid("spec.clusterIPs", spec["clusterIPs"], f"failed to allocate IP {wanted}: {why}")
-                raise unprocessable(self.kind, str(new["metadata"]["name"]), [error])
+                raise unprocessable(self.kind, shown_name(new), [error])
             return
         size = SERVICE_NETWORK.num_addresses - 1 - STATIC_ADDRESSES
         first = _number_of(new, context) % size
@@ -130,12 +130,12 @@ class ServiceStrategy(ObjectStrategy):
             return
         taken = {port["nodePort"] for item in others for port in item.get("ports") or () if port.get("nodePort")}
         taken |= {item["healthCheckNodePort"] for item in others if item.get("healthCheckNodePort")}
-        own: dict[tuple[Any, Any], int] = {}
+        own: dict[Any, dict[Any, int]] = {}
         for i, port in enumerate(spec.get("ports") or ()):
             wanted = port.get("nodePort")
             if not wanted:
                 continue
-            own[port["port"], port["protocol"]] = wanted
+            own.setdefault(port["port"], {})[port["protocol"]] = wanted
             why = ""
             if wanted not in NODE_PORTS:
                 why = f"provided port is not in the valid range. The range of valid ports is {NODE_PORTS.start}-{NODE_PORTS.stop - 1}"
@@ -143,18 +143,17 @@ class ServiceStrategy(ObjectStrategy):
                 why = "provided port is already allocated"
             if why:
                 error = invalid(f"spec.ports[{i}].nodePort", wanted, why)
-                raise unprocessable(self.kind, str(new["metadata"]["name"]), [error])
+                raise unprocessable(self.kind, shown_name(new), [error])
         if spec["type"] == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is False:
             return
-        free = _free_ports(taken | set(own.values()), _number_of(new, context))
+        given = {number for by_protocol in own.values() for number in by_protocol.values()}
+        free = _free_ports(taken | given, _number_of(new, context))
         for port in spec.get("ports") or ():
             if port.get("nodePort"):
                 continue
-            other = next(
-                (n for (p, protocol), n in own.items() if p == port["port"] and protocol != port["protocol"]), 0
-            )
-            port["nodePort"] = other if other else next(free)
-            own[port["port"], port["protocol"]] = port["nodePort"]
+            by_protocol = own.setdefault(port["port"], {})
+            other = next((number for protocol, number in by_protocol.items() if protocol != port["protocol"]), 0)
+            port["nodePort"] = by_protocol[port["protocol"]] = other or next(free)
         if spec["type"] == "LoadBalancer" and spec["externalTrafficPolicy"] == "Local":
             spec["healthCheckNodePort"] = spec.get("healthCheckNodePort") or next(free)
 

@@ -132,9 +132,11 @@ class CsiNodeStrategy(ObjectStrategy):
                 errors.append(duplicate(f"{at}.name", name))
             seen.add(name)
             keys = driver.get("topologyKeys") or []
-            for j, key in enumerate(keys):
-                if key in keys[:j]:
+            seen_keys: set[str] = set()
+            for key in keys:
+                if key in seen_keys:
                     errors.append(duplicate(at, key))
+                seen_keys.add(key)
                 errors += invalids(at, key, names.qualified_name_errors(str(key)))
         return errors
 

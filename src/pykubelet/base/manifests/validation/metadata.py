@@ -80,7 +80,7 @@ def validate_metadata(
 def _validate_owners(owners: tuple[OwnerReference, ...], path: str) -> Errors:
     """The owners. As in the reference, the errors of all have the path of the list."""
     errors: Errors = []
-    controller = ""
+    controller, is_reported = "", False
     for owner in owners:
         if not owner.apiVersion:
             errors.append(invalid(f"{path}.apiVersion", owner.apiVersion, "version must not be empty"))
@@ -91,7 +91,8 @@ def _validate_owners(owners: tuple[OwnerReference, ...], path: str) -> Errors:
             errors.append(invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner"))
         if owner.controller:
             shown = f"{owner.kind}/{owner.name}"
-            if controller:
+            if controller and not is_reported:
+                is_reported = True  # once: each error lists all owners
                 detail = (
                     "Only one reference can have Controller set to true. "
                     f'Found "true" in references for {controller} and {shown}'

@@ -130,12 +130,11 @@ def validate_driver(driver: CSIDriver) -> Errors:
     if driver.metadata.name:
         errors += _driver_name_errors(driver.metadata.name, "metadata.name")
     errors += one_of(f"{path}.fsGroupPolicy", spec.fsGroupPolicy, GROUP_POLICIES)
-    audiences = [request.audience for request in spec.tokenRequests]
-    errors += [
-        duplicate(f"{path}.tokenRequests[{i}].audience", audience)
-        for i, audience in enumerate(audiences)
-        if audience in audiences[:i]
-    ]
+    seen: set[str] = set()
+    for i, request in enumerate(spec.tokenRequests):
+        if request.audience in seen:
+            errors.append(duplicate(f"{path}.tokenRequests[{i}].audience", request.audience))
+        seen.add(request.audience)
     for mode in spec.volumeLifecycleModes:
         errors += one_of(f"{path}.volumeLifecycleModes", mode, LIFECYCLE_MODES)
     return errors
