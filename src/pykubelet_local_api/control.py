@@ -56,8 +56,9 @@ class RegistryWriter:
             case Verb.STATUS:
                 await self._registry.update(kind, namespace, name, edit, _OPTIONS, "status")
             case Verb.DELETE:
-                uid = str(wanted["metadata"].get("uid") or "")
-                await self._registry.delete(kind, namespace, name, DeletionOptions(CONTROL, change.grace_s, uid=uid))
+                uid, version = (str(wanted["metadata"].get(key) or "") for key in ("uid", "resourceVersion"))
+                options = DeletionOptions(CONTROL, change.grace_s, uid=uid, resource_version=version)
+                await self._registry.delete(kind, namespace, name, options)
 
 
 def access_reconcilers(authority: Authority, tokens: AccountTokens) -> tuple[Reconciler, ...]:

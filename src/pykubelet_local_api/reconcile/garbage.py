@@ -1,4 +1,4 @@
-"""Garbage collection by owner references: objects go when their last owner is gone. Pure.
+"""Garbage collection by owner references: objects go when their last owner is gone.
 
 Rules:
 - An object goes when it has owner references, and each owner is absent (no object of that kind and name has that UID), or waits in the
@@ -31,37 +31,49 @@ from pykubelet_local_api.reconcile.reconciler import Reconciler
 from pykubelet_local_api.view import ObjectChange, View
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
-#: Seconds after which all objects are looked at again: a reference that a client has removed wakes no reconciler.
-RESYNC_S = 30.0
 READS = frozenset(resource for resource in STORED if resource != "events")
 _RESOURCES = tuple(sorted(READS))
 #: Objects that refer to an owner, by the owner's UID: each with its resource and the reference.
 Dependents = dict[str, list[tuple[str, Json, Json]]]
 
 
-def reconcile(view: View) -> list[ObjectChange]:
-    """What is due for all objects."""
-    dependents: Dependents = defaultdict(list)
-    waiting: list[tuple[str, Json]] = []
-    owned: list[tuple[str, Json]] = []
-    for resource in _RESOURCES:
-        for found in view.list(resource):
-            meta = found["metadata"]
-            if meta.get("ownerReferences"):
-                owned.append((resource, found))
-                for reference in owners_of(found):
-                    dependents[reference.get("uid", "")].append((resource, found, reference))
-            if meta.get("deletionTimestamp") and _waits(found):
-                waiting.append((resource, found))
-    # an object is changed once at a time: the changes of one answer do not depend on each other
-    changes: dict[tuple[str, str], ObjectChange] = {}
-    for resource, owner in waiting:
-        for change in _ended(resource, owner, dependents):
-            changes.setdefault((change.resource, uid_of(change.object)), change)
-    for resource, found in owned:
-        if (resource, uid_of(found)) not in changes and (due := _judged(view, resource, found, dependents)):
-            changes[resource, uid_of(found)] = due
-    return list(changes.values())
+class GarbageCollection:
+    """The decision, and whether an owner waited for others in the last one: then any write may end its wait."""
+
+    def __init__(self) -> None:
+        self._has_waiting = False
+
+    def reconcile(self, view: View) -> list[ObjectChange]:
+        """What is due for all objects."""
+        dependents: Dependents = defaultdict(list)
+        waiting: list[tuple[str, Json]] = []
+        owned: list[tuple[str, Json]] = []
+        for resource in _RESOURCES:
+            for found in view.list(resource):
+                meta = found["metadata"]
+                if meta.get("ownerReferences"):
+                    owned.append((resource, found))
+                    for reference in owners_of(found):
+                        dependents[reference.get("uid", "")].append((resource, found, reference))
+                if meta.get("deletionTimestamp") and _waits(found):
+                    waiting.append((resource, found))
+        self._has_waiting = bool(waiting)
+        # an object is changed once at a time: the changes of one answer do not depend on each other
+        changes: dict[tuple[str, str], ObjectChange] = {}
+        for resource, owner in waiting:
+            for change in _ended(resource, owner, dependents):
+                changes.setdefault((change.resource, uid_of(change.object)), change)
+        for resource, found in owned:
+            if (resource, uid_of(found)) not in changes and (due := _judged(view, resource, found, dependents)):
+                changes[resource, uid_of(found)] = due
+        return list(changes.values())
+
+    def concerns(self, view: View, resource: str, namespace: str, name: str) -> bool:
+        """An object that is gone, an owner that waits, and an object with an owner that is absent or deleted."""
+        found = view.get(resource, namespace, name)
+        if found is None or self._has_waiting or (is_deleting(found) and _waits(found)):
+            return True
+        return any(_is_going(view, found, reference) for reference in owners_of(found))
 
 
 def _waits(found: Json) -> bool:
@@ -123,16 +135,6 @@ def _without_owners(found: Json, uids: set[str]) -> Json:
     return with_metadata(found, ownerReferences=kept or None)
 
 
-def concerns(view: View, resource: str, namespace: str, name: str) -> bool:
-    """An object that is gone, an owner that waits, and an object with an owner that is absent or deleted."""
-    found = view.get(resource, namespace, name)
-    if found is None:
-        return True
-    if is_deleting(found) and _waits(found):
-        return True
-    return any(_is_going(view, found, reference) for reference in owners_of(found))
-
-
 def _is_going(view: View, found: Json, reference: Json) -> bool:
     if _state(view, found, reference) != "present":
         return True
@@ -143,9 +145,7 @@ def _is_going(view: View, found: Json, reference: Json) -> bool:
     return owner is not None and is_deleting(owner)
 
 
-def wakes_at(view: View) -> float:
-    """All objects are looked at again from time to time."""
-    return view.now + RESYNC_S
-
-
-GARBAGE = Reconciler("garbage", READS, reconcile, concerns, wakes_at)
+def garbage() -> Reconciler:
+    """The reconciler."""
+    collection = GarbageCollection()
+    return Reconciler("garbage", READS, collection.reconcile, collection.concerns)

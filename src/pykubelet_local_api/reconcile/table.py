@@ -12,7 +12,7 @@ from pykubelet_local_api.reconcile.binding import binding
 from pykubelet_local_api.reconcile.claims import VOLUME_CLAIMS
 from pykubelet_local_api.reconcile.ended import ended_pods
 from pykubelet_local_api.reconcile.expiry import OLD_EVENTS, OLD_REQUESTS
-from pykubelet_local_api.reconcile.garbage import GARBAGE
+from pykubelet_local_api.reconcile.garbage import garbage
 from pykubelet_local_api.reconcile.namespaces import NAMESPACES
 from pykubelet_local_api.reconcile.nodes import node_lifecycle
 from pykubelet_local_api.reconcile.protection import PROTECTION
@@ -44,7 +44,7 @@ def reconcilers(setup: Setup) -> tuple[Reconciler, ...]:
         accounts(setup.ca),
         services(setup.api),
         ended_pods(setup.monotonic),
-        GARBAGE,
+        garbage(),
         OLD_EVENTS,
         OLD_REQUESTS,
     )

@@ -10,10 +10,10 @@ from local_api.reconcile.world import World, thing
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.reconcile.binding import binding
 from pykubelet_local_api.reconcile.changes import condition_of
-from pykubelet_local_api.reconcile.garbage import GARBAGE
+from pykubelet_local_api.reconcile.garbage import garbage
 from pykubelet_local_api.reconcile.resource_claims import CLAIMS, RESOURCE_CLAIMS
 
-BINDING = binding()
+BINDING, GARBAGE = binding(), garbage()
 
 GROUP = "resource.k8s.io/v1"
 

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from local_api.reconcile.world import World, kinds_of, thing
 
 from pykubelet_local_api.objects import Json
-from pykubelet_local_api.reconcile.garbage import GARBAGE, concerns
+from pykubelet_local_api.reconcile.garbage import garbage
+
+GARBAGE = garbage()
 
 
 def owner_of(found: Json, kind: str = "ConfigMap", **fields: Any) -> Json:
@@ -124,7 +126,7 @@ def test_writes_that_do_not_concern_change_nothing(steps: list[tuple[str, str, s
     for action, name, other, flag in steps:
         world.written.clear()
         _write(world, action, name, other, flag)
-        concerned = any(concerns(world, *key) for key in world.written)
+        concerned = any(GARBAGE.concerns(world, *key) for key in world.written)
         if not concerned:
             assert GARBAGE.reconcile(world) == []
         world.settle(GARBAGE)
