@@ -83,8 +83,7 @@ class PodStrategy(ObjectStrategy):
         admit_namespace(self.kind, new, context)
         new.pop("status", None)
         pod = _defaulted(self, new)
-        if (new["spec"].get("terminationGracePeriodSeconds") or 0) < 0:
-            new["spec"]["terminationGracePeriodSeconds"] = 1
+        _set_least_grace(new["spec"])
         admit_pod(self.kind, new, context)
         restrict_pod(self.kind, new, context)
         new["status"] = {"phase": "Pending", "qosClass": str(qos_class(pod))}
@@ -110,6 +109,7 @@ class PodStrategy(ObjectStrategy):
             case _:
                 new["status"] = old.get("status") or {}
                 _defaulted(self, new)
+                _set_least_grace(new["spec"])
                 admit_pod_change(new["spec"], old["spec"])
 
     def validate_create(self, new: Json, context: Context) -> Errors:
@@ -203,3 +203,9 @@ def _keep_status_fields(new: Json, old: Json) -> None:
         for found in new.get(field) or ():
             found.setdefault("state", {})
             found.setdefault("lastState", {})
+
+
+def _set_least_grace(spec: Json) -> None:
+    """A negative grace period is one of a second."""
+    if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
+        spec["terminationGracePeriodSeconds"] = 1
