@@ -52,7 +52,7 @@ class Server:
             "--node-name",
             "bench",
         )
-        self._log = (self.folder / "log").open("wb")  # noqa: ASYNC230, SIM115 - closed at the end
+        self._log = (self.folder / "log").open("wb")
         self._process = await asyncio.create_subprocess_exec(*words, stderr=self._log)
         kubeconfig = self.folder / "data" / "admin.kubeconfig"
         while not kubeconfig.exists() or b'"serving"' not in (self.folder / "log").read_bytes():

@@ -102,11 +102,7 @@ class ObjectsHandler:
         path = request.path if request.path == "/" else request.path.rstrip("/")
         if request.method not in ("GET", "HEAD"):
             self._access.check_path(user, _VERBS.get(request.method, request.method.lower()), path)
-<<<<<<< HEAD
             raise method_not_allowed() if discovery(path, "") is not None else unknown_path()
-=======
-            raise unknown_path()
->>>>>>> 83cfaba9 (Measure the local API with many objects and watchers; kill it)
         self._access.check_path(user, "get", path)
         if path.startswith(_HEALTH):
             problem = self._problem() if path.startswith("/readyz") else ""
