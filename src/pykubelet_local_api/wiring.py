@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import socket
 import ssl
 from collections.abc import Coroutine, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from pykubelet.edges.host.proc.netlink import add_address
 from pykubelet.net.http.accept import AdmissionLimits, serve_connections
 from pykubelet.net.http.server import Answer, HttpServer, ServerLimits
 from pykubelet_local_api.access.authority import AccessFiles, ApiPlace, prepare, server_context
-from pykubelet_local_api.access.files import AccessError
+from pykubelet_local_api.access.files import AccessError, make_folder
 from pykubelet_local_api.access.tokens import AccountTokens, open_token_key
 from pykubelet_local_api.access.upkeep import CertificateUpkeep
 from pykubelet_local_api.client import OwnClient
@@ -76,6 +78,7 @@ class LocalApi(Value):
     tls: ssl.SSLContext
     upkeep: CertificateUpkeep
     directory: DirectoryLoop | None
+    opened: ExitStack
 
     def parts(self) -> dict[str, Coroutine[Any, Any, None]]:
         """What runs, by name."""
@@ -100,15 +103,24 @@ class LocalApi(Value):
         """Close the files, after all parts have ended. The copy of the objects is renewed."""
         with contextlib.suppress(StoreError):
             self.database.copy()
-        self.database.close()
-        for listening in self.listening:
-            listening.close()
+        self.opened.close()
 
 
 def build(options: LocalApiOptions, clock: Clock) -> LocalApi:
     """Build the program. Raises LocalApiStartError. Blocks: nothing is served yet."""
+    with ExitStack() as opened:
+        return _build(options, clock, opened)
+
+
+def _build(options: LocalApiOptions, clock: Clock, opened: ExitStack) -> LocalApi:
+    """Build the program. `opened` closes what was opened, unless it ends well."""
     try:
-        listening = [_listening("127.0.0.1", options.port)]
+        make_folder(Path(options.data_dir))
+        lock = files.lock_file(f"{options.data_dir}/lock")
+        if lock is None:
+            raise LocalApiStartError(f"another process uses {options.data_dir}")
+        opened.callback(os.close, lock)
+        listening = [opened.enter_context(_listening("127.0.0.1", options.port))]
         port = listening[0].getsockname()[1]
         url = f"https://127.0.0.1:{port}"
         place = ApiPlace(
@@ -119,16 +131,15 @@ def build(options: LocalApiOptions, clock: Clock) -> LocalApi:
             (options.service_address,) if options.service_address else (),
         )
         access_files = prepare(place, clock.wall())
-        if files.lock_file(f"{options.data_dir}/lock") is None:
-            raise LocalApiStartError(f"another process uses {options.data_dir}")
         tokens = AccountTokens(open_token_key(place.folder), ISSUER, url)
         database = Database(f"{options.data_dir}/objects.db")
+        opened.callback(database.close)
     except (AccessError, HostError, StoreError) as error:
         raise LocalApiStartError(str(error)) from error
     load_schemas()  # from a file, so not while clients wait
     for note in database.notes:
         log.warning(note)
-    listening += _listen_for_pods(options.service_address)
+    listening += map(opened.enter_context, _listen_for_pods(options.service_address))
     store = ObjectStore(database, clock)
     registry = ObjectRegistry(store)
     writer = RegistryWriter(registry, store)
@@ -154,6 +165,7 @@ def build(options: LocalApiOptions, clock: Clock) -> LocalApi:
         tls,
         CertificateUpkeep(place, access_files, tls, upstreams.contexts, clock),
         _directory(options, url, access_files, store),
+        opened.pop_all(),
     )
 
 
