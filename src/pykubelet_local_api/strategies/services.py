@@ -48,6 +48,9 @@ class ServiceStrategy(ObjectStrategy):
             _take_over(spec, old["spec"])
         _defaults(spec)
 
+    def admit(self, new: Json, old: Json | None, context: Context) -> None:
+        _choose_families(new["spec"])
+
     def validate_create(self, new: Json, context: Context) -> Errors:
         errors = super().validate_create(new, context)
         if not errors:
@@ -231,6 +234,12 @@ def _defaults(spec: Json) -> None:
         spec["clusterIPs"] = [spec["clusterIP"]]
     elif spec.get("clusterIPs") and not spec.get("clusterIP"):
         spec["clusterIP"] = spec["clusterIPs"][0]
+
+
+def _choose_families(spec: Json) -> None:
+    """Set what the server chooses, which is no default of the type."""
+    if spec["type"] == "ExternalName":
+        return
     is_headless = spec.get("clusterIP") == "None"
     without_pods = is_headless and not spec.get("selector")
     if not spec.get("ipFamilyPolicy"):
