@@ -16,6 +16,7 @@ PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "shutdown": (("tests/vm/test_shutdown.py",),),
     "watchdog": (("tests/vm/test_watchdog.py",),),
     "pressure": (("tests/vm/test_pressure.py", "tests/vm/test_evictions.py", "tests/vm/test_reserved.py"),),
+    "extensions": (("tests/vm/test_extensions.py", "tests/agent/test_extensions_cgroup.py"),),
     "placement": (("tests/vm/test_placement.py",),),
     "storage": (
         ("tests/vm/test_csi_local.py", "tests/vm/test_storage.py", "tests/vm/test_iscsi.py", "tests/vm/test_growth.py"),
@@ -40,6 +41,7 @@ LIMITS_S: Mapping[str, int] = {
     "shutdown": 1800,
     "watchdog": 1800,
     "pressure": 3600,
+    "extensions": 3600,
     "placement": 1800,
     "storage": 3600,
     "commands": 2400,
