@@ -19,7 +19,7 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.version import VERSIONS, Release
 from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.proc.netlink import add_address
+from pykubelet.edges.host.proc.netlink import add_address, remove_address
 from pykubelet.net.http.accept import AdmissionLimits, serve_connections
 from pykubelet.net.http.server import Answer, HttpServer, ServerLimits
 from pykubelet_local_api.access.authority import AccessFiles, ApiPlace, prepare, server_context
@@ -139,7 +139,7 @@ def _build(options: LocalApiOptions, clock: Clock, opened: ExitStack) -> LocalAp
     load_schemas()  # from a file, so not while clients wait
     for note in database.notes:
         log.warning(note)
-    listening += map(opened.enter_context, _listen_for_pods(options.service_address))
+    listening += _listen_for_pods(options.service_address, opened)
     store = ObjectStore(database, clock)
     registry = ObjectRegistry(store)
     writer = RegistryWriter(registry, store)
@@ -220,16 +220,28 @@ def api_address(service_address: str) -> ApiAddress:
     return ApiAddress(service_address or str(SERVICE_NETWORK[1]), service_address, SERVICE_PORT)
 
 
-def _listen_for_pods(address: str) -> list[socket.socket]:
-    """A socket at the address of the Service `kubernetes`. None if this process may not have it: then only the host reaches the API."""
+def _listen_for_pods(address: str, opened: ExitStack) -> list[socket.socket]:
+    """A socket at the address of the Service `kubernetes`. None if this process may not have it: then only the host reaches the API.
+
+    `opened` closes it, and takes the address from the interface.
+    """
     if not address:
         return []
     try:
         add_address("lo", address)
-        return [_listening(address, SERVICE_PORT)]
+        listening = opened.enter_context(_listening(address, SERVICE_PORT))
+        opened.callback(_remove_own_address, address)
+        return [listening]
     except (HostError, LocalApiStartError) as error:
         log.warning("pods cannot reach the API", address=address, error=str(error))
         return []
+
+
+def _remove_own_address(address: str) -> None:
+    try:
+        remove_address("lo", address)
+    except HostError as error:
+        log.warning("the interface lo keeps the address of this API", address=address, error=error)
 
 
 def _listening(address: str, port: int) -> socket.socket:
