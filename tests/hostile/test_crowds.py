@@ -13,7 +13,7 @@ import pytest
 from hostile.specs.launch import run
 
 #: What 100 pods may cost of what 25 do, each.
-STARTS, ENDS, RESTS = 1.15, 1.2, 1.0
+STARTS, ENDS, RESTS = 1.1, 1.1, 1.0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts and namespaces")

@@ -45,6 +45,16 @@ class _History(Generic[K]):
         return edit
 
 
+class Mark(Generic[K]):
+    """A version of a mapping, without what it contained: to ask later what has changed since."""
+
+    __slots__ = ("_history", "_version")
+
+    def __init__(self, history: _History[K], version: int) -> None:
+        self._history = history
+        self._version = version
+
+
 class VersionedMap(dict[K, V]):
     """A mapping with a version. It is changed before it is published, and not afterwards. No value may be None."""
 
@@ -76,9 +86,14 @@ class VersionedMap(dict[K, V]):
         for key, value in items.items():
             self[key] = value
 
-    def changed_since(self, before: Mapping[K, V]) -> dict[K, None] | None:
+    @property
+    def mark(self) -> Mark[K]:
+        """This version. What is changed in this very mapping afterwards is not seen as changed since."""
+        return Mark(self._history, self._version)
+
+    def changed_since(self, before: Mapping[K, V] | Mark[K] | None) -> dict[K, None] | None:
         """All keys that may differ from `before`; None: `before` is not one of the last that this mapping was made from."""
-        if not isinstance(before, VersionedMap) or before._history is not self._history:
+        if not isinstance(before, VersionedMap | Mark) or before._history is not self._history:
             return None
         at, keys, edits = self._version, dict[K, None](), self._history.edits
         while at != before._version:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.values import Value, field, remember_last
+from pykubelet.base.kit.values import Value, field
+from pykubelet.base.kit.versions import Derived
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR, CONFIG_SOURCE, SOURCE_API
@@ -137,10 +138,12 @@ def is_static(pod: Pod) -> bool:
     return pod.metadata.annotations.get(CONFIG_SOURCE, SOURCE_API) != SOURCE_API
 
 
-@remember_last
+_static: Derived[PodUID, RosterPod, RosterPod] = Derived(lambda entry: entry if is_static(entry.pod) else None)
+
+
 def static_pods(pods: Mapping[PodUID, RosterPod]) -> Mapping[PodUID, RosterPod]:
     """Those of a roster's pods that do not come from the API server."""
-    return {uid: entry for uid, entry in pods.items() if is_static(entry.pod)}
+    return _static(pods)
 
 
 def has_ended_in_api(pod: Pod) -> bool:

@@ -27,12 +27,12 @@ from typing import assert_never
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import parse_time
-from pykubelet.base.kit.values import Value, changed_keys, replace
-from pykubelet.base.kit.versions import edited
+from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.kit.versions import VersionedMap, edited
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import SOURCE_API
-from pykubelet.base.model.lifecycle import ENDED_STAGES, KillReason
+from pykubelet.base.model.lifecycle import ENDED_STAGES, KillReason, PodLifecycle
 from pykubelet.base.model.mounts import AttachLimit
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import Observed
@@ -163,7 +163,7 @@ def settle(
             decision = _ask_extensions(facts.rules.ask_extensions, entry, decision, counted, facts, wall)
         if isinstance(decision, _Lack):
             events.extend(_preempt(entries, entry, decision.shortages, facts, (now, wall)))
-            counted = counted_now(counted, entries, facts)
+            counted = counted_now(CountedPods(), entries, facts)  # all anew, as the entries were changed in place
         else:
             if isinstance(decision, _NeedPlacement):
                 placing = replace(entry, refusal=decision.refusal)
@@ -342,16 +342,28 @@ def counts(entry: Entry, facts: AdmissionFacts) -> bool:
 
 
 def counted_now(before: CountedPods, entries: Mapping[PodUID, Entry], facts: AdmissionFacts) -> CountedPods:
-    """The pods that count against the capacity now. `before`: those of an earlier decision."""
+    """The pods that count against the capacity now. `before`: those of an earlier decision, about a version of the entries before this
+    one, or about this one with all that was changed in it since."""
     lives = facts.lifecycles.pods
-    if entries is before.entries:  # it may have been changed since
-        uids = dict.fromkeys([*entries, *before.demands])
-    else:
-        uids = dict.fromkeys([*changed_keys(before.entries, entries), *changed_keys(before.lives, lives)])
+    marks = None
+    if isinstance(entries, VersionedMap) and isinstance(lives, VersionedMap):
+        marks = entries.mark, lives.mark
     demands = {
-        uid: entry.demand if (entry := entries.get(uid)) is not None and counts(entry, facts) else None for uid in uids
+        uid: entry.demand if (entry := entries.get(uid)) is not None and counts(entry, facts) else None
+        for uid in _uncounted(before, entries, lives)
     }
-    return before.with_demands(demands, entries, lives)
+    return before.with_demands(demands, marks)
+
+
+def _uncounted(
+    before: CountedPods, entries: Mapping[PodUID, Entry], lives: Mapping[PodUID, PodLifecycle]
+) -> Iterable[PodUID]:
+    """The pods that may count otherwise than before: all of them, if what has changed is not known."""
+    if before.marks is not None and isinstance(entries, VersionedMap) and isinstance(lives, VersionedMap):
+        changed, lived = (now.changed_since(mark) for now, mark in zip((entries, lives), before.marks, strict=True))
+        if changed is not None and lived is not None:
+            return changed | lived
+    return {**dict.fromkeys(entries), **dict.fromkeys(before.demands)}
 
 
 def _all_fit(load: Load, undecided: list[Entry], facts: AdmissionFacts) -> bool:

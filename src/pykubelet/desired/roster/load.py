@@ -15,7 +15,7 @@ from operator import add, neg
 from typing import Generic, TypeVar
 
 from pykubelet.base.kit.values import Value, field, replace
-from pykubelet.base.kit.versions import edited
+from pykubelet.base.kit.versions import Mark, edited
 from pykubelet.base.model.ids import PodUID
 
 K = TypeVar("K", bound=Hashable)
@@ -153,16 +153,15 @@ def _amounts(demand: Demand) -> dict[_PortKey, int]:
 
 
 class CountedPods(Value):
-    """The pods that count against the capacity, and their load. `entries`, `lives`: the roster's entries and the lifecycles that this
-    follows from."""
+    """The pods that count against the capacity, and their load. `marks`: the versions of the roster's entries and of the lifecycles that
+    this follows from; None: not known."""
 
     demands: Mapping[PodUID, Demand] = field(default_factory=dict)
     load: Load = field(default_factory=Load)
-    entries: Mapping[PodUID, object] = field(default_factory=dict)
-    lives: Mapping[PodUID, object] = field(default_factory=dict)
+    marks: tuple[Mark[PodUID], Mark[PodUID]] | None = None
 
     def with_demands(
-        self, changed: Mapping[PodUID, Demand | None], entries: Mapping[PodUID, object], lives: Mapping[PodUID, object]
+        self, changed: Mapping[PodUID, Demand | None], marks: tuple[Mark[PodUID], Mark[PodUID]] | None
     ) -> CountedPods:
         """With these demands instead; None: the pod does not count."""
         load, demands = self.load, edited(self.demands)
@@ -177,7 +176,7 @@ class CountedPods(Value):
                 demands[uid] = new
             else:
                 del demands[uid]
-        return CountedPods(demands, load, entries, lives)
+        return CountedPods(demands, load, marks)
 
     def plus(self, uid: PodUID, demand: Demand) -> CountedPods:
         """These pods and one that does not count yet."""

@@ -39,7 +39,7 @@ from pykubelet.desired.roster.metrics import (
     count_resizes,
     time_deferred_resizes,
 )
-from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, AdmissionVerdict, RosterState
+from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, AdmissionVerdict, RosterState, unusual
 from pykubelet.desired.roster.readmission import free_at, readmit
 from pykubelet.desired.roster.resize import settle_sizes
 
@@ -127,7 +127,7 @@ class RosterLoop:
 
     def _next_pass_s(self) -> float | None:
         """Seconds until the next pass without a change of a cell."""
-        entries, now = self._state.entries.values(), self._clock.monotonic()
+        entries, now = unusual(self._state.entries), self._clock.monotonic()
         ends = [e.until for e in entries if e.verdict is AdmissionVerdict.PREEMPTING or e.is_held]
         ends += [at for e in entries if (e.tried is not None or e.is_refused) and (at := free_at(e)) > now]
         return max(0.0, min(ends) - now) if ends else None
@@ -144,6 +144,7 @@ class RosterLoop:
         """Take these events, and decide by the present snapshots."""
         wall = self._clock.wall()
         state = self._state
+        resized = {entry.ref.uid: entry for entry in unusual(state.entries) if entry.may_resize}
         kube_events: list[KubeEvent] = []
         for event in events:
             state, more = apply_source(state, event, wall)
@@ -165,8 +166,8 @@ class RosterLoop:
             if more:
                 count_resizes(state.entries, entries)
             state = replace(state, entries=entries, counted=counted)
-        if self._state.may_resize:
-            time_deferred_resizes(self._state.entries, state.entries, wall)
+        if resized:
+            time_deferred_resizes(resized, state.entries, wall)
         self._state = state
         awaited = self._cells_awaited(state)
         if awaited:

@@ -134,7 +134,6 @@ def _with_api_pods(
 
 
 _mirrors: Derived[PodUID, Pod, Pod] = Derived(lambda pod: pod if is_mirror(pod) else None)
-_others: Derived[PodUID, Pod, Pod] = Derived(lambda pod: None if is_mirror(pod) else pod)
 
 
 def _without_mirrors(event: SourceChanged) -> tuple[SourceChanged, dict[str, Pod]]:
@@ -143,7 +142,7 @@ def _without_mirrors(event: SourceChanged) -> tuple[SourceChanged, dict[str, Pod
     if not mirrors:
         return event, mirrors
     if event.by_uid is not None:
-        others = _others(event.by_uid)
+        others = {uid: pod for uid, pod in event.by_uid.items() if not is_mirror(pod)}
         return replace(event, pods=tuple(others.values()), by_uid=others), mirrors
     return replace(event, pods=tuple(pod for pod in event.pods if not is_mirror(pod))), mirrors
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.metrics import Counter, Histogram
+from pykubelet.base.kit.values import changed_keys
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.reasons import (
     APP_ARMOR,
@@ -114,9 +115,9 @@ def count_preemptions(before: Mapping[PodUID, Entry], now: Mapping[PodUID, Entry
 
 def count_resizes(before: Mapping[PodUID, Entry], now: Mapping[PodUID, Entry]) -> None:
     """Count each requested resize once, when it is first allocated, deferred or found infeasible."""
-    for uid, entry in now.items():
-        old = before.get(uid)
-        if old is None or old is entry:
+    for uid in changed_keys(before, now):
+        old, entry = before.get(uid), now.get(uid)
+        if old is None or entry is None:
             continue
         wanted = entry.wanted if entry.item.pending is not None else entry.item.pod
         reported = old.item.pending
