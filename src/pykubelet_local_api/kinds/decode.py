@@ -342,11 +342,11 @@ def _time(schema: Schema, value: Any, names: str, owner: str) -> Any:
     is_micro = schema.shape is Shape.MICRO_TIME
     try:
         moment = parse_time_ns(value)
-    except ValueError:
+        return format_micro_time(moment / 1_000_000_000) if is_micro else format_time(moment // 1_000_000_000)
+    except (ValueError, OverflowError):  # no date, or one outside of the years 1 to 9999
         layout = "2006-01-02T15:04:05.000000Z07:00" if is_micro else "2006-01-02T15:04:05Z07:00"
         shown = msgspec.json.encode(value).decode()
         raise WrongType(f'parsing time {shown} as "{layout}": cannot parse {shown} as "2006"') from None
-    return format_micro_time(moment / 1_000_000_000) if is_micro else format_time(moment // 1_000_000_000)
 
 
 def _any(_schema: Schema, value: Any, _names: str, _owner: str) -> Any:

@@ -158,4 +158,18 @@ def read_body(request: Request, data: bytes, definition: str, accepted: Sequence
     remarks = tuple(
         f'line {place.line}: key "{place.path.rpartition(".")[2]}" already set in map' for place in places if place.line
     )
-    return ReadBody(document.value, tuple(place.path for place in places if not place.line), remarks)
+    value = document.value
+    if b"\\ud" in data or b"\\uD" in data:
+        value = _with_whole_characters(value)
+    return ReadBody(value, tuple(place.path for place in places if not place.line), remarks)
+
+
+def _with_whole_characters(value: Any) -> Any:
+    """The value without halves of surrogate pairs, which JSON can spell and UTF-8 cannot: a half becomes U+FFFD, as in Go."""
+    if isinstance(value, str):
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, list):
+        return [_with_whole_characters(item) for item in value]
+    if isinstance(value, dict):
+        return {_with_whole_characters(key): _with_whole_characters(item) for key, item in value.items()}
+    return value

@@ -83,6 +83,11 @@ def test_a_wrong_type_is_refused_in_the_words_of_the_api_server(body: Any, text:
     assert refused(body, FieldValidation.IGNORE) == text
 
 
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "0000-01-01T00:00:00Z"])
+def test_a_time_outside_of_all_years_is_refused(text: str) -> None:
+    assert refused({"metadata": {"creationTimestamp": text}}).startswith(f'parsing time "{text}" as')
+
+
 def test_an_object_of_another_kind_is_refused() -> None:
     assert refused({"kind": "ConfigMap"}) == (
         'ConfigMap in version "v1" cannot be handled as a Pod: converting (v1.ConfigMap) to (core.Pod): unknown conversion'
