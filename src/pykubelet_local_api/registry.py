@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 import uuid
 from collections.abc import Callable
-from typing import TypeVar
 
 from pykubelet.base.api import labels as names
 from pykubelet.base.kit.values import Value
@@ -27,7 +26,6 @@ from pykubelet_local_api.strategies.strategy import Context, KindStrategy
 from pykubelet_local_api.strategies.table import strategy_of
 from pykubelet_local_api.write_options import DeletionOptions, WriteOptions
 
-T = TypeVar("T")
 #: As in upstream: letters and digits that form no words.
 NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 MAX_GENERATED = 63 - 5
@@ -64,8 +62,12 @@ class ObjectRegistry:
         self._store = store
 
     async def create(self, kind: ResourceKind, namespace: str, body: Json, options: WriteOptions) -> Json:
-        """ObjectStore a new object and return it. `body` is not used afterwards by the caller."""
-        return await self._run(lambda at: self._create(at, kind, namespace, body, options), options.is_dry_run)
+        """Store a new object and return it. `body` is not used afterwards by the caller."""
+        return await self._store.write(
+            lambda at: self._create(at, kind, namespace, body, options),
+            is_large=options.is_large,
+            is_dry_run=options.is_dry_run,
+        )
 
     async def update(
         self,
@@ -79,17 +81,18 @@ class ObjectRegistry:
         may_create: bool = False,
     ) -> tuple[Json, bool]:
         """Change an object; returns it, and whether it is new. With `may_create`, `edit` gets None for one that does not exist."""
-        return await self._run(
+        is_large = options.is_large or self._store.is_large(StoredKey(kind.storage, namespace, name))
+        return await self._store.write(
             lambda at: self._update(at, kind, namespace, name, edit, options, subresource, may_create),
-            options.is_dry_run,
+            is_large=is_large,
+            is_dry_run=options.is_dry_run,
         )
 
     async def delete(self, kind: ResourceKind, namespace: str, name: str, options: DeletionOptions) -> Deletion:
         """Delete an object, or mark it for deletion while a grace period or finalizers hold it."""
-        return await self._run(lambda at: self._delete(at, kind, namespace, name, options), options.is_dry_run)
-
-    async def _run(self, decide: Callable[[Transaction], T], is_dry_run: bool) -> T:
-        return self._store.try_out(decide) if is_dry_run else await self._store.write(decide)
+        return await self._store.write(
+            lambda at: self._delete(at, kind, namespace, name, options), is_dry_run=options.is_dry_run
+        )
 
     # -- create
 

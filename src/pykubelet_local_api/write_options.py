@@ -9,13 +9,14 @@ from pykubelet_local_api.view import RequestUser
 class WriteOptions(Value):
     """How to write. `manager`: the field manager. `is_apply`: the new object has its managed fields already (server-side apply).
 
-    `is_dry_run`: decide everything, and store nothing.
+    `is_dry_run`: decide everything, and store nothing. `is_large`: the body is, so that the decision takes long.
     """
 
     user: RequestUser
     manager: str = "unknown"
     is_apply: bool = False
     is_dry_run: bool = False
+    is_large: bool = False
 
 
 class DeletionOptions(Value):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,17 @@ from pykubelet_local_api.program import LocalApiOptions
 from pykubelet_local_api.wiring import LocalApi, build
 
 NODE = "node-1"
+
+
+async def account_made(api: LocalApi) -> None:
+    """Wait for the default service account, without which no pod is admitted. It is made after the start."""
+    wakeup = asyncio.Event()
+    api.store.watch("serviceaccounts", wakeup)
+    async with asyncio.timeout(30):
+        while api.store.get("serviceaccounts", "default", "default") is None:
+            await wakeup.wait()
+            wakeup.clear()
+    api.store.unwatch("serviceaccounts", wakeup)
 
 
 @asynccontextmanager

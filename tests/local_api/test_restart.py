@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from local_api.server import serving
+from local_api.server import account_made, serving
 
 from pykubelet_local_api.wiring import LocalApi, LocalApiStartError
 
@@ -36,24 +36,9 @@ async def client_of(api: LocalApi) -> AsyncIterator[aiohttp.ClientSession]:
 async def ask(
     client: aiohttp.ClientSession, method: str, path: str, body: Any = None, **headers: str
 ) -> tuple[int, Any]:
-    """The status and the body of an answer, once the server answers at all."""
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                async with client.request(method, path, json=body, headers=headers) as answer:
-                    return answer.status, await answer.json()
-            except aiohttp.ClientConnectorError:
-                await asyncio.sleep(0.02)
-
-
-async def account(client: aiohttp.ClientSession) -> None:
-    """Wait for the default service account."""
-    async with asyncio.timeout(30):
-        while True:
-            status, _ = await ask(client, "GET", "/api/v1/namespaces/default/serviceaccounts/default")
-            if status == 200:
-                return
-            await asyncio.sleep(0.02)
+    """The status and the body of an answer."""
+    async with client.request(method, path, json=body, headers=headers) as answer:
+        return answer.status, await answer.json()
 
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -61,7 +46,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 
 async def test_objects_versions_and_tokens_survive_a_restart(tmp_path: Path) -> None:
     async with serving(tmp_path) as api, client_of(api) as client:
-        await account(client)
+        await account_made(api)
         _, made = await ask(client, "POST", MAPS, {"metadata": {"name": "kept"}, "data": {"a": "1"}})
         await ask(client, "POST", MAPS, {"metadata": {"name": "gone"}})
         await ask(client, "DELETE", f"{MAPS}/gone")
@@ -69,6 +54,7 @@ async def test_objects_versions_and_tokens_survive_a_restart(tmp_path: Path) -> 
         _, token = await ask(client, "POST", "/api/v1/namespaces/default/serviceaccounts/default/token", {"spec": {}})
         authority = (tmp_path / "ca.crt").read_bytes()
     async with serving(tmp_path) as api, client_of(api) as client:
+        await account_made(api)
         assert await ask(client, "GET", f"{MAPS}/kept") == (200, made)
         assert (await ask(client, "GET", f"{MAPS}/gone"))[0] == 404
         _, after = await ask(client, "GET", MAPS)
@@ -84,11 +70,11 @@ async def test_objects_versions_and_tokens_survive_a_restart(tmp_path: Path) -> 
 
 async def test_a_watch_from_before_a_restart_lists_again(tmp_path: Path) -> None:
     async with serving(tmp_path) as api, client_of(api) as client:
-        await account(client)
+        await account_made(api)
         _, listed = await ask(client, "GET", MAPS)
         await ask(client, "POST", MAPS, {"metadata": {"name": "later"}})
     async with serving(tmp_path) as api, client_of(api) as client:
-        await account(client)
+        await account_made(api)
         version = listed["metadata"]["resourceVersion"]
         async with client.get(f"{MAPS}?watch=true&resourceVersion={version}") as answer:
             line = await answer.content.readline()

@@ -10,7 +10,6 @@ from enum import StrEnum
 from typing import Any
 
 import msgspec
-import yaml
 
 from pykubelet.base.api.document import DocumentError
 from pykubelet.base.api.documents import read_document
@@ -40,13 +39,12 @@ class Form(StrEnum):
 
 
 class Accepted(Value):
-    """The form and the media type that a client gets. `include`: which part of objects the rows of a Table have.
+    """The form that a client gets, always JSON. `include`: which part of objects the rows of a Table have.
 
     `drops_managed`: whether `metadata.managedFields` is left out (KEP-5958).
     """
 
     form: Form = Form.OBJECT
-    media_type: str = JSON
     include: str = "Metadata"
     drops_managed: bool = False
 
@@ -58,15 +56,15 @@ def negotiate(request: Request) -> Accepted:
         media_type, *parameters = (part.strip() for part in clause.split(";"))
         if media_type in ("*/*", "application/*", ""):
             media_type = JSON
-        if media_type not in (JSON, YAML):
+        if media_type != JSON:
             continue
         values = dict(parameter.partition("=")[::2] for parameter in parameters)
         form = values.get("as", "")
         if form and not (form in set(Form) and values.get("g") == "meta.k8s.io" and values.get("v") == "v1"):
             continue
         drops = "metadata.managedFields" in values.get("drop", "")
-        return Accepted(Form(form), media_type, request.first("includeObject") or "Metadata", drops)
-    raise StatusError(406, "NotAcceptable", f"only the following media types are accepted: {JSON}, {YAML}")
+        return Accepted(Form(form), request.first("includeObject") or "Metadata", drops)
+    raise StatusError(406, "NotAcceptable", f"only the following media types are accepted: {JSON}")
 
 
 def shown_object(accepted: Accepted, kind: ResourceKind, found: Json, now: float) -> Json:
@@ -117,10 +115,8 @@ def _dropped(accepted: Accepted, found: Json) -> Json:
     return {**found, "metadata": {name: value for name, value in found["metadata"].items() if name != "managedFields"}}
 
 
-def answer(accepted: Accepted, body: Json, code: int = 200, headers: dict[str, str] | None = None) -> Response:
+def answer(body: Json, code: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A whole answer."""
-    if accepted.media_type == YAML:
-        return Response(code, yaml.dump(body, Dumper=yaml.CSafeDumper, sort_keys=True).encode(), YAML, headers or {})
     return Response(code, _ENCODE(body) + b"\n", JSON, headers or {})
 
 

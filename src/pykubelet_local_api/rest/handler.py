@@ -142,7 +142,7 @@ class ObjectsHandler:
                 raise method_not_allowed()
             found = read_object(self._store, target.kind, target.namespace, target.name)
             accepted = negotiate(request)
-            return answer(accepted, shown_object(accepted, target.kind, found, self._store.now))
+            return answer(shown_object(accepted, target.kind, found, self._store.now))
         return await self._write(asked, verb)
 
     def _collection(self, asked: AskedRequest, options: ListOptions) -> Answer:
@@ -155,9 +155,9 @@ class ObjectsHandler:
             )
             return StreamedResponse(200, stream, JSON)
         page = read_list(self._store, kind, namespace, options)
-        if len(page.items) > WHOLE_LIST and accepted.media_type == JSON and not accepted.form:
+        if len(page.items) > WHOLE_LIST and not accepted.form:
             return StreamedResponse(200, _list_in_parts(accepted, asked.target, page, self._store.now), JSON)
-        return answer(accepted, shown_list(accepted, kind, page.items, page.metadata, self._store.now))
+        return answer(shown_list(accepted, kind, page.items, page.metadata, self._store.now))
 
     async def _write(self, asked: AskedRequest, verb: str) -> Answer:
         target = asked.target
@@ -179,7 +179,7 @@ class ObjectsHandler:
             found = self._access.review(
                 target.kind, body if isinstance(body, dict) else {}, write.user, target.namespace
             )
-            return answer(write.accepted, found, 201)
+            return answer(found, 201)
         match verb, bool(target.name), target.subresource:
             case "create", False, "" if target.kind.name != "Binding":
                 return await self._writes.create(write)

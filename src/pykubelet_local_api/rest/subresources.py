@@ -45,7 +45,7 @@ class Acts:
                 return await self._evict(write, body)
             case "serviceaccounts", "token":
                 found = self._access.token(write.target.namespace, write.target.name, body, write.user)
-                return answer(write.accepted, found, 201)
+                return answer(found, 201)
         raise StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
     async def _bind(self, write: Write, name: str, body: Json) -> Response:
@@ -60,7 +60,7 @@ class Acts:
             is_dry_run=is_dry_run(write.request.query.get("dryRun", []), "CreateOptions"),
         )
         await self._registry.update(PODS, write.target.namespace, name, edit, options, "binding")
-        return answer(write.accepted, {**_SUCCESS, "code": 201}, 201)
+        return answer({**_SUCCESS, "code": 201}, 201)
 
     async def _evict(self, write: Write, body: Json) -> Response:
         """Delete a pod. There are no disruption budgets here, so nothing refuses it."""
@@ -78,4 +78,4 @@ class Acts:
                 "status",
             )
         await self._registry.delete(PODS, target.namespace, target.name, options)
-        return answer(write.accepted, {**_SUCCESS, "code": 201}, 201)
+        return answer({**_SUCCESS, "code": 201}, 201)

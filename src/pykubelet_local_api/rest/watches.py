@@ -150,17 +150,24 @@ class WatchStream:
         if not self._covers(change.object):
             return b""
         if wants is everything:
-            return self._event(change.type, to_served(kind, change.object))
+            return self._whole(change.type, change)
         was = change.before is not None and wants(to_served(kind, change.before))
         served = to_served(kind, change.object)
         if change.type is not ChangeType.DELETED and wants(served):
-            return self._event(ChangeType.MODIFIED if was else ChangeType.ADDED, served)
+            return self._whole(ChangeType.MODIFIED if was else ChangeType.ADDED, change)
         if not was:
             return b""
         assert change.before is not None
         last = served if change.type is ChangeType.DELETED else to_served(kind, change.before)
         version = {"resourceVersion": change.object["metadata"]["resourceVersion"]}
         return self._event(ChangeType.DELETED, {**last, "metadata": last["metadata"] | version})
+
+    def _whole(self, event: str, change: StoredChange) -> bytes:
+        """The line with the object of a change. Most watches get the text that was stored."""
+        accepted, kind = self._request.accepted, self._request.kind
+        if accepted.form is Form.OBJECT and not accepted.drops_managed and not kind.stored_as:
+            return b'{"type":"%b","object":%b}\n' % (event.encode(), change.data)
+        return self._event(event, to_served(kind, change.object))
 
     def _event(self, event: str, served: Json) -> bytes:
         shown = shown_object(self._request.accepted, self._request.kind, served, self._store.now)

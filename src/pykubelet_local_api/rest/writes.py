@@ -23,6 +23,7 @@ from pykubelet_local_api.patch.patched import decode_patched
 from pykubelet_local_api.patch.strategic import strategic_patch
 from pykubelet_local_api.registry import Deletion, ObjectRegistry
 from pykubelet_local_api.rest.formats import Accepted, ReadBody, answer, read_body, shown_list, shown_object
+from pykubelet_local_api.rest.large_bodies import LargeBodies
 from pykubelet_local_api.rest.options import (
     invalid_options,
     is_dry_run,
@@ -33,7 +34,7 @@ from pykubelet_local_api.rest.options import (
 )
 from pykubelet_local_api.rest.paths import Target
 from pykubelet_local_api.rest.reads import read_list
-from pykubelet_local_api.store.store import ObjectStore
+from pykubelet_local_api.store.store import LARGE_BYTES, ObjectStore
 from pykubelet_local_api.strategies.strategy import Context
 from pykubelet_local_api.strategies.table import strategy_of
 from pykubelet_local_api.view import RequestUser
@@ -63,9 +64,7 @@ class Write(Value):
 
     def shown(self, found: Json, code: int, now: float, warnings: Sequence[str] = ()) -> Response:
         """The answer with an object."""
-        return answer(
-            self.accepted, shown_object(self.accepted, self.kind, found, now), code, _warning_headers(warnings)
-        )
+        return answer(shown_object(self.accepted, self.kind, found, now), code, _warning_headers(warnings))
 
 
 class Writes:
@@ -74,18 +73,19 @@ class Writes:
     def __init__(self, store: ObjectStore, registry: ObjectRegistry) -> None:
         self._store = store
         self._registry = registry
+        self._large = LargeBodies()
 
     async def create(self, write: Write) -> Response:
         """POST of a collection."""
         options = _options(write, "CreateOptions")
-        body, warnings = _decoded(write, read_body(write.request, write.body, write.kind.definition), "CreateOptions")
+        body, warnings = await self._large.run(write.body, lambda: _read_object(write, "CreateOptions"))
         found = await self._registry.create(write.kind, write.target.namespace, body, options)
         return write.shown(found, 201, self._store.now, [*warnings, *self._warnings(write, found, None)])
 
     async def update(self, write: Write) -> Response:
         """PUT of an object or a subresource."""
         options, target = _options(write, "UpdateOptions"), write.target
-        body, warnings = _decoded(write, read_body(write.request, write.body, write.kind.definition), "UpdateOptions")
+        body, warnings = await self._large.run(write.body, lambda: _read_object(write, "UpdateOptions"))
         if not (body.get("metadata") or {}).get("name"):
             raise bad_request("the name of the object (based on URL) was undeterminable: name must be provided")
         strategy = strategy_of(write.kind)
@@ -116,7 +116,7 @@ class Writes:
         if is_forced and not is_apply:
             raise invalid_options("PatchOptions", "force", "Forbidden: may not be specified for non-apply patch")
         # a patch is JSON, or YAML for an apply; its media type is none of bodies
-        body = read_body(write.request, write.body, "", PATCHES)
+        body = await self._large.run(write.body, lambda: read_body(write.request, write.body, "", PATCHES))
         warnings: list[str] = []
         edit = (
             self._apply_edit(write, body, validation, options, is_forced, warnings)
@@ -213,7 +213,6 @@ class Writes:
             "uid": meta["uid"],
         }
         return answer(
-            write.accepted,
             {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details},
         )
 
@@ -231,7 +230,7 @@ class Writes:
                     raise
                 continue
             found.append(deleted.object)
-        return answer(write.accepted, shown_list(write.accepted, write.kind, found, page.metadata, self._store.now))
+        return answer(shown_list(write.accepted, write.kind, found, page.metadata, self._store.now))
 
 
 def _options(write: Write, options: str, *, is_apply: bool = False) -> WriteOptions:
@@ -241,6 +240,7 @@ def _options(write: Write, options: str, *, is_apply: bool = False) -> WriteOpti
         read_manager(request, options, is_apply=is_apply),
         is_apply,
         is_dry_run(request.query.get("dryRun", []), options),
+        len(write.body) > LARGE_BYTES,
     )
 
 
@@ -251,7 +251,9 @@ def _object(value: Any) -> Json:
     return found
 
 
-def _decoded(write: Write, body: ReadBody, options: str) -> tuple[Json, Sequence[str]]:
+def _read_object(write: Write, options: str) -> tuple[Json, Sequence[str]]:
+    """The object in the body, and warnings about it."""
+    body = read_body(write.request, write.body, write.kind.definition)
     validation = check_validation(write.request.first("fieldValidation"), options)
     remarks = body.yaml_remarks
     if remarks and validation is FieldValidation.STRICT:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
 
 from pykubelet.base.kit.values import Value
@@ -54,6 +55,9 @@ class Database:
     def __init__(self, path: str) -> None:
         self.path = path
         self.notes: list[str] = []
+        #: A thread may still commit while the program ends: the connection must not be closed under it.
+        self._lock = threading.Lock()
+        self._is_closed = False
         self._connection = self._open_or_recover()
         (self.version,) = self._connection.execute("SELECT value FROM state WHERE key = 'version'").fetchone()
 
@@ -66,6 +70,12 @@ class Database:
 
     def commit(self, rows: Sequence[Row], version: int) -> None:
         """Write all rows or none. Raises StoreError, after which the file has its former content."""
+        with self._lock:
+            self._commit(rows, version)
+
+    def _commit(self, rows: Sequence[Row], version: int) -> None:
+        if self._is_closed:
+            raise StoreError(f"{self.path} is closed")
         connection = self._connection
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -85,6 +95,12 @@ class Database:
 
     def copy(self) -> None:
         """Write the copy that replaces a damaged file. The former copy stays until the new one is whole. Raises StoreError."""
+        with self._lock:
+            self._copy()
+
+    def _copy(self) -> None:
+        if self._is_closed:
+            raise StoreError(f"{self.path} is closed")
         whole, partial = self.path + COPY, self.path + COPY + ".partial"
         try:
             files.remove_file(partial)
@@ -96,8 +112,10 @@ class Database:
             raise StoreError(f"cannot copy {self.path}: {error}") from error
 
     def close(self) -> None:
-        """Close the file. A later use raises."""
-        self._connection.close()
+        """Close the file, after what is being written. A later use raises."""
+        with self._lock:
+            self._is_closed = True
+            self._connection.close()
 
     def _open_or_recover(self) -> sqlite3.Connection:
         try:

@@ -30,7 +30,7 @@ class ChangeType(StrEnum):
 class StoredChange(Value):
     """One change: the object after it (for a deletion: its last state, with the version of the deletion), and before it.
 
-    `size`: the bytes of the object's JSON text.
+    `data`: the object's JSON text, which all watches send.
     """
 
     version: int
@@ -38,7 +38,7 @@ class StoredChange(Value):
     key: StoredKey
     object: Json
     before: Json | None
-    size: int
+    data: bytes
 
 
 class ChangeHistory:
@@ -54,7 +54,7 @@ class ChangeHistory:
         """Add the newest change, and forget the oldest ones above the bounds."""
         self._order.append(change)
         self._by_resource.setdefault(change.key.resource, []).append(change)
-        self._bytes += change.size
+        self._bytes += len(change.data)
         if len(self._order) > MAX_CHANGES or self._bytes > MAX_BYTES:
             self._forget()
 
@@ -63,7 +63,7 @@ class ChangeHistory:
         touched: set[str] = set()
         while self._order and (len(self._order) > MAX_CHANGES * 0.9 or self._bytes > MAX_BYTES * 0.9):
             gone = self._order.popleft()
-            self._bytes -= gone.size
+            self._bytes -= len(gone.data)
             self.oldest = gone.version
             touched.add(gone.key.resource)
         for resource in touched:

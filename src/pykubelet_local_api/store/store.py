@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Done, SingleFlight
+from pykubelet.base.kit.flight import Done, SingleFlight, value_of
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
 from pykubelet_local_api.errors import StatusError, unavailable
@@ -31,6 +31,8 @@ MAX_WAITING = 2000
 #: So many are committed together at most, so that the event loop is not held for long.
 MAX_BATCH = 50
 NO_LIMIT_S = 1e8
+#: Decisions about objects with so many bytes of JSON take longer than the event loop may be held.
+LARGE_BYTES = 16 << 10
 #: The file is copied after so many seconds with changes.
 COPY_S = 3600.0
 _Objects = dict[tuple[str, str], Json]
@@ -72,6 +74,8 @@ class NoFile:
 class _Waiting(Value):
     decide: Callable[[Transaction], Any]
     future: asyncio.Future[Any]
+    is_large: bool
+    is_dry_run: bool
 
 
 class _Batch(msgspec.Struct):
@@ -82,6 +86,7 @@ class _Batch(msgspec.Struct):
     changes: list[StoredChange] = msgspec.field(default_factory=list)
     rows: list[Row] = msgspec.field(default_factory=list)
     answers: list[tuple[_Waiting, Any]] = msgspec.field(default_factory=list)
+    errors: list[tuple[_Waiting, Exception]] = msgspec.field(default_factory=list)
 
 
 class ObjectStore:
@@ -95,9 +100,12 @@ class ObjectStore:
         self._clock = clock
         self._objects: dict[str, _Objects] = {}
         self._sorted: dict[str, list[tuple[str, str]]] = {}
+        self._large: set[StoredKey] = set()
         self.version = file.version
         for key, data in file.rows():
             self._objects.setdefault(key.resource, {})[(key.namespace, key.name)] = msgspec.json.decode(data)
+            if len(data) > LARGE_BYTES:
+                self._large.add(key)
         self.history = ChangeHistory(self.version)
         self._waiting: deque[_Waiting] = deque()
         self._wanted = asyncio.Event()
@@ -138,6 +146,10 @@ class ObjectStore:
                 then[where] = before
         return sorted(then.items(), key=lambda item: item[0])
 
+    def is_large(self, key: StoredKey) -> bool:
+        """Whether decisions about this object take so long that they run in a thread."""
+        return key in self._large
+
     def count(self, resource: str) -> int:
         """The number of objects of a resource."""
         return len(self._objects.get(resource, {}))
@@ -162,23 +174,20 @@ class ObjectStore:
 
     # -- writing
 
-    async def write(self, decide: Callable[[Transaction], T]) -> T:
+    async def write(self, decide: Callable[[Transaction], T], *, is_large: bool = False, is_dry_run: bool = False) -> T:
         """Run `decide`, and return what it returned once its writes are in the file. Raises its error, or StatusError 503.
 
-        `decide` does not wait and writes nothing else. If it raises, its own writes are dropped.
+        `decide` does not wait and writes nothing else. If it raises, its own writes are dropped. With `is_large` it runs in a thread,
+        because it takes long: the objects do not change meanwhile, as this is their only writer. With `is_dry_run`, nothing is stored.
         """
         if len(self._waiting) >= MAX_WAITING:
             raise StatusError(
                 429, "TooManyRequests", "too many writes are waiting, please try again later", retry_after_s=1
             )
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(decide, future))
+        self._waiting.append(_Waiting(decide, future, is_large, is_dry_run))
         self._wanted.set()
         return await future
-
-    def try_out(self, decide: Callable[[Transaction], T]) -> T:
-        """What `write` would return, without a write (dry run)."""
-        return decide(Transaction(self, {}))
 
     async def keep_writing(self) -> None:
         """Commit what is asked of `write`, until cancelled."""
@@ -195,7 +204,16 @@ class ObjectStore:
             self._waiting.clear()
 
     async def _commit_batch(self) -> None:
-        batch = self._decide_batch()
+        taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
+        if any(waiting.is_large for waiting in taken):
+            decided = await self._flight.run("decide", partial(self._decide, taken), NO_LIMIT_S)
+            batch = value_of(decided, _never)
+        else:
+            batch = self._decide(taken)
+        for waiting, error in batch.errors:
+            if not waiting.future.done():
+                waiting.future.set_exception(error)
+        batch.errors.clear()
         if batch.rows:
             # without a limit: whether a commit that hangs was done is not known before it ends
             outcome = await self._flight.run(
@@ -211,24 +229,25 @@ class ObjectStore:
         if self.version != self._copied_version and self._clock.monotonic() >= self._copied_at + COPY_S:
             await self.copy()
 
-    def _decide_batch(self) -> _Batch:
+    def _decide(self, taken: Sequence[_Waiting]) -> _Batch:
         """Run what waits, each with the writes before it in view. An error belongs to the one who asked."""
         batch = _Batch(self.version)
-        for _ in range(min(len(self._waiting), MAX_BATCH)):
-            waiting = self._waiting.popleft()
+        for waiting in taken:
             if waiting.future.cancelled():
                 continue
             transaction = Transaction(self, batch.pending, batch.version)
             try:
                 answer = waiting.decide(transaction)
             except Exception as error:  # noqa: BLE001 - it belongs to the one who asked
-                waiting.future.set_exception(error)
+                batch.errors.append((waiting, error))
+                continue
+            batch.answers.append((waiting, answer))
+            if waiting.is_dry_run:
                 continue
             batch.version = transaction.version
             batch.pending.update(transaction.written)
             batch.changes += transaction.changes
             batch.rows += transaction.rows
-            batch.answers.append((waiting, answer))
         return batch
 
     def _refuse(self, batch: _Batch, error: str) -> None:
@@ -251,6 +270,10 @@ class ObjectStore:
                     objects[(key.namespace, key.name)] = change.object
                 else:
                     objects.pop((key.namespace, key.name), None)
+            if change.type is not ChangeType.DELETED and len(change.data) > LARGE_BYTES:
+                self._large.add(key)
+            else:
+                self._large.discard(key)
             self.history.add(change)
             touched.add(key.resource)
         for resource in (*touched, ""):
@@ -263,6 +286,10 @@ class ObjectStore:
         outcome = await self._flight.run("commit", self._file.copy, NO_LIMIT_S)
         if not isinstance(outcome, Done):
             log.error("cannot copy the objects", error=str(getattr(outcome, "error", "")))
+
+
+def _never(_: float) -> Exception:
+    return AssertionError("this work has no deadline")
 
 
 class Transaction:
@@ -314,7 +341,7 @@ class Transaction:
         new["metadata"]["resourceVersion"] = str(self.version)
         data = msgspec.json.encode(new)
         kind = ChangeType.ADDED if before is None else ChangeType.MODIFIED
-        self._add(StoredChange(self.version, kind, key, new, before, len(data)), data)
+        self._add(StoredChange(self.version, kind, key, new, before, data))
         return new
 
     def remove(self, key: StoredKey, last: Json) -> Json:
@@ -322,12 +349,11 @@ class Transaction:
         before = self.get(key.resource, key.namespace, key.name)
         self.version += 1
         last["metadata"]["resourceVersion"] = str(self.version)
-        self._add(
-            StoredChange(self.version, ChangeType.DELETED, key, last, before, len(msgspec.json.encode(last))), None
-        )
+        self._add(StoredChange(self.version, ChangeType.DELETED, key, last, before, msgspec.json.encode(last)))
         return last
 
-    def _add(self, change: StoredChange, data: bytes | None) -> None:
-        self.written[change.key] = change.object if data is not None else None
+    def _add(self, change: StoredChange) -> None:
+        is_there = change.type is not ChangeType.DELETED
+        self.written[change.key] = change.object if is_there else None
         self.changes.append(change)
-        self.rows.append(Row(change.key, data))
+        self.rows.append(Row(change.key, change.data if is_there else None))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -111,7 +113,7 @@ async def test_an_error_drops_the_writes_of_its_own_request_only() -> None:
 async def test_a_dry_run_changes_nothing() -> None:
     async with running() as store:
         version = store.version
-        assert store.try_out(putting("one"))["metadata"]["name"] == "one"
+        assert (await store.write(putting("one"), is_dry_run=True))["metadata"]["name"] == "one"
         assert store.version == version
         assert names(store) == []
 
@@ -215,6 +217,28 @@ async def test_a_damaged_file_is_replaced_by_its_copy(tmp_path: Path) -> None:
     assert store.version > version
     assert "last good copy" in again.notes[0]
     assert (tmp_path / "state.db.damaged").read_bytes() == bytes(data)
+    again.close()
+
+
+def test_a_file_is_not_closed_under_a_commit(tmp_path: Path) -> None:
+    file = Database(str(tmp_path / "state.db"))
+    rows = [Row(key(f"n{number}"), b"{}" * 2000) for number in range(2000)]
+    begun = threading.Event()
+
+    def commit() -> None:
+        begun.set()
+        file.commit(rows, 2)
+
+    with ThreadPoolExecutor(1) as threads:
+        committing = threads.submit(commit)
+        begun.wait()
+        file.close()
+        error = committing.exception()
+    assert error is None or "is closed" in str(error)
+    again = Database(str(tmp_path / "state.db"))
+    assert (again.version, len(list(again.rows()))) in ((1, 0), (2, 2000))
+    with pytest.raises(StoreError, match="is closed"):
+        file.copy()
     again.close()
 
 
