@@ -58,8 +58,7 @@ def status_errors(new: Json, old: Json) -> Errors:
 
 def _transition_errors(status: Json, before: Json, spec: Json, field: str) -> Errors:
     """A container that the pod's restart policy does not start again stays terminated."""
-    policy = spec.get("restartPolicy")
-    if policy == "Always":
+    if _restarts_all(spec):
         return []
     specs = {item.get("name"): item for item in spec.get(_LISTS[field]) or ()}
     now = {item.get("name"): item for item in status.get(field) or ()}
@@ -67,7 +66,8 @@ def _transition_errors(status: Json, before: Json, spec: Json, field: str) -> Er
     for i, old in enumerate(before.get(field) or ()):
         ended = (old.get("state") or {}).get("terminated")
         own = specs.get(old.get("name")) or {}
-        if ended is None or own.get("restartPolicy") or own.get("restartPolicyRules"):
+        policy = own.get("restartPolicy") or spec.get("restartPolicy")
+        if ended is None or own.get("restartPolicyRules") or policy == "Always":
             continue
         if ended.get("exitCode") and policy == "OnFailure":
             continue
@@ -75,6 +75,16 @@ def _transition_errors(status: Json, before: Json, spec: Json, field: str) -> Er
         if found is not None and (found.get("state") or {}).get("terminated") is None:
             errors.append(forbidden(f"status.{field}[{i}].state", "may not be transitioned to non-terminated state"))
     return errors
+
+
+def _restarts_all(spec: Json) -> bool:
+    """Whether a rule of some container restarts all of them (KEP-5532)."""
+    return any(
+        rule.get("action") == "RestartAllContainers"
+        for field in _LISTS.values()
+        for container in spec.get(field) or ()
+        for rule in container.get("restartPolicyRules") or ()
+    )
 
 
 _LISTS = {"containerStatuses": "containers", "initContainerStatuses": "initContainers"}

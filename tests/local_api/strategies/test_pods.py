@@ -225,6 +225,28 @@ def test_a_status_keeps_ended_containers_ended(stored: StoredObjects) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("policy", "container", "exit_code", "may_run_again"),
+    [
+        ("Always", {}, 0, True),
+        ("OnFailure", {}, 1, True),
+        ("OnFailure", {}, 0, False),
+        ("Never", {"restartPolicy": "Always"}, 0, True),
+        ("Always", {"restartPolicy": "Never"}, 1, False),
+        ("Never", {"restartPolicy": "OnFailure"}, 1, True),
+        ("Never", {"restartPolicy": "Never", "restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}}]}, 1, True),
+        ("Never", {"restartPolicy": "Never", "restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]}, 0, True),
+    ],
+)  # fmt: skip
+def test_a_container_runs_again_as_its_policy_allows(
+    stored: StoredObjects, policy: str, container: Json, exit_code: int, may_run_again: bool
+) -> None:
+    stored.create("pods", pod(container=container, restartPolicy=policy), "ns")
+    for state, is_allowed in (({"terminated": {"exitCode": exit_code}}, True), ({"running": {}}, may_run_again)):
+        patch = {"status": {"containerStatuses": [{"name": "c", "state": state}]}}
+        assert (stored.change_refusal("pods", "p", patch, "ns", "status") == "") is is_allowed
+
+
 def test_a_node_creates_mirror_pods_only(stored: StoredObjects) -> None:
     mirror = pod(nodeName="n1")
     assert "can only create mirror pods" in stored.refusal("pods", mirror, "ns", NODE)
