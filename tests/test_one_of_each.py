@@ -156,7 +156,13 @@ SINGLES = (
         "base/kit/bucket.py",
     ),
     Single("YAML reader", reads_yaml, ("base/api/documents.py",), "base/api/documents.py"),
-    Single("Go duration", handles_durations, ("base/kit/durations.py",), "base/kit/durations.py"),
+    # an age of kubectl has other units and rules than a duration of Go
+    Single(
+        "Go duration",
+        handles_durations,
+        ("base/kit/durations.py", "pykubelet_local_api/kinds/ages.py"),
+        "base/kit/durations.py",
+    ),
     Single(
         "atomic replacement",
         renames,

@@ -21,8 +21,7 @@ _URLS = (
 #: A tag does not contain `<` or `>` here, so that the time is linear: a tag with one in an attribute stays as it is.
 _TAG = re.compile(rb"<[a-zA-Z][a-zA-Z0-9]*\s[^<>]*>")
 _ATTRIBUTE = re.compile(
-    rb"""(?P<before>\s(?:%s)\s{0,8}=\s{0,8})(?P<quote>["']?)(?P<url>[^\s"'<>]{1,8192})(?P=quote)"""
-    % "|".join(_URLS).encode(),
+    rb"""(?P<before>\s(?:%s)\s{0,8}=\s{0,8}["']?)(?P<url>[^\s"'<>]{1,8192})""" % "|".join(_URLS).encode(),
     re.IGNORECASE,
 )
 
@@ -60,6 +59,6 @@ def rewritten_page(page: bytes, paths: ProxyPaths) -> bytes:
 
     def attribute(found: re.Match[bytes]) -> bytes:
         url = rewritten_url(found["url"].decode("latin-1"), paths).encode("latin-1")
-        return found["before"] + found["quote"] + url + found["quote"]
+        return found["before"] + url
 
     return _TAG.sub(lambda tag: _ATTRIBUTE.sub(attribute, tag[0]), page)

@@ -243,7 +243,7 @@ def test_a_container_runs_again_as_its_policy_allows(
 ) -> None:
     stored.create("pods", pod(container=container, restartPolicy=policy), "ns")
     for state, is_allowed in (({"terminated": {"exitCode": exit_code}}, True), ({"running": {}}, may_run_again)):
-        patch = {"status": {"containerStatuses": [{"name": "c", "state": state}]}}
+        patch: Json = {"status": {"containerStatuses": [{"name": "c", "state": state}]}}
         assert (stored.change_refusal("pods", "p", patch, "ns", "status") == "") is is_allowed
 
 

@@ -45,7 +45,7 @@ class _History(Generic[K]):
         return edit
 
 
-class Mark(Generic[K]):
+class VersionMark(Generic[K]):
     """A version of a mapping, without what it contained: to ask later what has changed since."""
 
     __slots__ = ("_history", "_version")
@@ -87,13 +87,13 @@ class VersionedMap(dict[K, V]):
             self[key] = value
 
     @property
-    def mark(self) -> Mark[K]:
+    def mark(self) -> VersionMark[K]:
         """This version. What is changed in this very mapping afterwards is not seen as changed since."""
-        return Mark(self._history, self._version)
+        return VersionMark(self._history, self._version)
 
-    def changed_since(self, before: Mapping[K, V] | Mark[K] | None) -> dict[K, None] | None:
+    def changed_since(self, before: Mapping[K, V] | VersionMark[K] | None) -> dict[K, None] | None:
         """All keys that may differ from `before`; None: `before` is not one of the last that this mapping was made from."""
-        if not isinstance(before, VersionedMap | Mark) or before._history is not self._history:
+        if not isinstance(before, VersionedMap | VersionMark) or before._history is not self._history:
             return None
         at, keys, edits = self._version, dict[K, None](), self._history.edits
         while at != before._version:

@@ -15,7 +15,7 @@ from operator import add, neg
 from typing import Generic, TypeVar
 
 from pykubelet.base.kit.values import Value, field, replace
-from pykubelet.base.kit.versions import Mark, edited
+from pykubelet.base.kit.versions import VersionMark, edited
 from pykubelet.base.model.ids import PodUID
 
 K = TypeVar("K", bound=Hashable)
@@ -158,10 +158,10 @@ class CountedPods(Value):
 
     demands: Mapping[PodUID, Demand] = field(default_factory=dict)
     load: Load = field(default_factory=Load)
-    marks: tuple[Mark[PodUID], Mark[PodUID]] | None = None
+    marks: tuple[VersionMark[PodUID], VersionMark[PodUID]] | None = None
 
     def with_demands(
-        self, changed: Mapping[PodUID, Demand | None], marks: tuple[Mark[PodUID], Mark[PodUID]] | None
+        self, changed: Mapping[PodUID, Demand | None], marks: tuple[VersionMark[PodUID], VersionMark[PodUID]] | None
     ) -> CountedPods:
         """With these demands instead; None: the pod does not count."""
         load, demands = self.load, edited(self.demands)
