@@ -14,7 +14,7 @@ from testbed.checkout import CHECKOUT
 from testbed.host import TestbedError
 
 from testvm import builds, image, machine, report
-from testvm.parts import BOOT_LIMIT_S, LIMITS_S, PARTS, REBOOT
+from testvm.parts import BOOT_LIMIT_S, LIMITS_S, PARTS, POWER_CUT, REBOOT
 
 
 def main() -> int:
@@ -68,9 +68,8 @@ def _run_parts(virtual: machine.Machine, parts: list[str], results: Path) -> int
     if built is not None:
         builds.build(built, parts)
     began = time.monotonic()
-    code = machine.run(
-        virtual, script, results, limit_s, reboots=any((REBOOT,) in PARTS[part] for part in parts), built=built
-    )
+    reboots = any(step in ((REBOOT,), (POWER_CUT,)) for part in parts for step in PARTS[part])
+    code = machine.run(virtual, script, results, limit_s, reboots=reboots, built=built)
     report.show(results, time.monotonic() - began)
     return code
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from testvm.parts import ENVIRONMENT, LIMITS_S, PARTS, REBOOT
+from testvm.parts import ENVIRONMENT, LIMITS_S, PARTS, POWER_CUT, REBOOT
 
 RESULTS = Path("/share/results")
 _STATE = RESULTS / "state.json"
@@ -32,6 +32,9 @@ def main(names: list[str]) -> int:
         if PARTS[name][number] == (REBOOT,):
             _save(state)
             _reboot()
+        if PARTS[name][number] == (POWER_CUT,):
+            _save(state)
+            _cut_power()
         print(f"\n### {name}: {_uptime():.0f} s after the boot", flush=True)
         code = _pytest(name, number)
         state["code"] = state["code"] or code
@@ -74,6 +77,14 @@ def _reboot() -> None:
     subprocess.run(["systemctl", "reboot"], check=False)
     time.sleep(600)
     sys.exit("the machine does not reboot")
+
+
+def _cut_power() -> None:
+    """The machine begins anew at once: no process ends, and nothing is written any more."""
+    _REBOOTS.touch()
+    print("### power cut", flush=True)
+    time.sleep(2)  # so that the host has this line
+    Path("/proc/sysrq-trigger").write_text("b")
 
 
 def _uptime() -> float:

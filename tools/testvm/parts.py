@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 #: In place of a file of tests: the machine reboots, and the part goes on after it.
 REBOOT = "reboot"
+#: The same, but at once and without warning: what was not on the disk is lost.
+POWER_CUT = "power cut"
 
 #: Arguments for pytest; a part with several steps runs pytest once for each.
 PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -30,6 +32,7 @@ PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "rootless": (("tests/vm/test_rootless.py", "tests/agent/test_rootless.py"),),
     "takeover": (("tests/agent/test_takeover.py",),),
     "reboot": (("tests/vm/test_before_reboot.py",), (REBOOT,), ("tests/vm/test_after_reboot.py",)),
+    "power-cut": (("tests/vm/test_before_power_cut.py",), (POWER_CUT,), ("tests/vm/test_after_power_cut.py",)),
 }
 
 #: Seconds that a part may take, ten times what two idle cores need: a machine may be slow, but a hang must end.
@@ -53,6 +56,7 @@ LIMITS_S: Mapping[str, int] = {
     "rootless": 2400,
     "takeover": 7200,
     "reboot": 1800,
+    "power-cut": 3600,
 }
 BOOT_LIMIT_S = 600
 
