@@ -71,8 +71,11 @@ class LimitedCalls:
         self.cpu_s = 0.0
 
     def close(self) -> None:
-        """Give back what it has of the kernel."""
+        """Give back what it has of the kernel. A second time changes nothing."""
+        if self._statm < 0:
+            return
         os.close(self._statm)
+        self._statm = -1
         if self._stuck is not None:
             self._stuck.close()
         if signal.getsignal(signal.SIGALRM) is self._handler:
