@@ -21,6 +21,8 @@ from testbed.host import TestbedError
 from testbed.private_runtime import Testbed
 
 _numbers = iter(range(1, 10_000))
+#: The messages and fields of the local API are compared with a control plane of this minor release, or a newer one.
+FIRST_COMPARED = 36
 MakeAgent = Callable[..., Agent]
 MakeEitherAgent = Callable[..., EitherAgent]
 
@@ -97,13 +99,25 @@ def make_cluster_agent(testbed: Testbed, cluster: Cluster) -> Iterator[MakeAgent
         cluster.delete(f"/api/v1/nodes/{NODE_NAME}")
 
 
+def skip_if_older(cluster: Cluster, first_minor: int) -> None:
+    """Skip the test if the control plane is of an older minor release."""
+    if cluster.plane.programs.minor < first_minor:
+        pytest.skip(f"the control plane is older than 1.{first_minor}: {VARIABLE} names no folder with a newer one")
+
+
+@pytest.fixture
+def newest_cluster(cluster: Cluster) -> Cluster:
+    """A control plane of the release that the local API is compared with."""
+    skip_if_older(cluster, FIRST_COMPARED)
+    return cluster
+
+
 @pytest.fixture
 def make_either_agent(make_cluster_agent: MakeAgent, cluster: Cluster) -> MakeEitherAgent:
     """Makes agents for takeovers, started as the reference; keywords are KubeletConfiguration fields."""
 
     def make(first_minor: int, **settings: Any) -> EitherAgent:
-        if cluster.plane.programs.minor < first_minor:
-            pytest.skip(f"the control plane is older than 1.{first_minor}: {VARIABLE} names no folder with a newer one")
+        skip_if_older(cluster, first_minor)
         agent = make_cluster_agent(kind=EitherAgent, **settings)
         assert isinstance(agent, EitherAgent)
         agent.is_reference = True

@@ -127,6 +127,6 @@ def differences(cluster: Cluster, writer: Writer) -> Iterator[str]:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", ["ConfigMap", "Endpoints", "ServiceAccount"])
-def test_apply_and_managed_fields_are_those_of_the_api_server(cluster: Cluster, name: str, seed: int) -> None:
-    found = list(differences(cluster, Writer(BY_TYPE["v1", name], seed)))
+def test_apply_and_managed_fields_are_those_of_the_api_server(newest_cluster: Cluster, name: str, seed: int) -> None:
+    found = list(differences(newest_cluster, Writer(BY_TYPE["v1", name], seed)))
     assert not found, "\n".join(found[:3])

@@ -30,28 +30,28 @@ def send(cluster: Cluster, method: str, path: str, body: Json | None = None, acc
 
 
 @pytest.mark.parametrize("group", CASES)
-def test_strategies_answer_as_the_api_server(cluster: Cluster, group: str) -> None:
+def test_strategies_answer_as_the_api_server(newest_cluster: Cluster, group: str) -> None:
     def ask(method: str, path: str, body: Json) -> Json:
-        return send(cluster, method, path, body)
+        return send(newest_cluster, method, path, body)
 
     stored = StoredObjects()
-    stored.namespace(cluster.namespace)
+    stored.namespace(newest_cluster.namespace)
     for found in system_priority_classes():
         stored.create("priorityclasses.scheduling.k8s.io", found)
-    assert not (lines := differences(ask, stored, cluster.namespace, CASES[group])), "\n".join(lines)
+    assert not (lines := differences(ask, stored, newest_cluster.namespace, CASES[group])), "\n".join(lines)
 
 
-def test_tables_are_those_of_the_api_server(cluster: Cluster) -> None:
+def test_tables_are_those_of_the_api_server(newest_cluster: Cluster) -> None:
     def get(path: str, accept: str) -> tuple[Json, float]:
-        return send(cluster, "GET", path, accept=accept), time.time()
+        return send(newest_cluster, "GET", path, accept=accept), time.time()
 
-    path = f"/api/v1/namespaces/{cluster.namespace}/pods"
+    path = f"/api/v1/namespaces/{newest_cluster.namespace}/pods"
     for name, (_, status) in PODS.items():
-        send(cluster, "POST", path, pod_body(name))
-        send(cluster, "PATCH", f"{path}/{name}/status", {"status": status})
+        send(newest_cluster, "POST", path, pod_body(name))
+        send(newest_cluster, "PATCH", f"{path}/{name}/status", {"status": status})
     lines: list[str] = []
     for kind in KINDS:
         if not kind.is_review:
-            for namespace in (cluster.namespace, "kube-system") if kind.is_namespaced else ("",):
+            for namespace in (newest_cluster.namespace, "kube-system") if kind.is_namespaced else ("",):
                 lines += table_differences(get, kind, namespace)
     assert not lines, "\n".join(lines)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kubernetes import client, config, watch
-from kubernetes.client.rest import ApiException
+from kubernetes.client.exceptions import ApiException
 from local_api.server import account_made, serving
 
 
 def use(kubeconfig: str) -> list[str]:
     """Create, patch, list, watch and delete objects; returns the types of the watch's events."""
     with config.new_client_from_config(kubeconfig) as api:
-        core = client.CoreV1Api(api)
+        core: Any = client.CoreV1Api(api)
         made = core.create_namespaced_config_map(
             "default",
             client.V1ConfigMap(metadata=client.V1ObjectMeta(name="web", labels={"app": "web"}), data={"a": "1"}),
@@ -54,7 +55,8 @@ def use(kubeconfig: str) -> list[str]:
                 resource_attributes=client.V1ResourceAttributes(verb="get", resource="pods", namespace="default"),
             )
         )
-        assert client.AuthorizationV1Api(api).create_subject_access_review(review).status.allowed is False
+        authorization: Any = client.AuthorizationV1Api(api)
+        assert authorization.create_subject_access_review(review).status.allowed is False
         return seen
 
 
