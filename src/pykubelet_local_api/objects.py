@@ -50,3 +50,19 @@ def owners_of(found: Json) -> Iterator[Json]:
 def timestamp(seconds: float) -> str:
     """A moment, in seconds since 1970, as a field of type Time has it."""
     return format_time(seconds)
+
+
+def json_type(value: Any) -> str:
+    """The name of a value's type, as in messages of the API server."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "bool"
+        case str():
+            return "string"
+        case int() | float():
+            return "number"
+        case list():
+            return "array"
+    return "object"

@@ -23,7 +23,7 @@ from pykubelet_local_api.errors import StatusError, bad_request
 from pykubelet_local_api.kinds.kind import ResourceKind
 from pykubelet_local_api.kinds.schema import ZEROS, Schema, Shape, schema_of
 from pykubelet_local_api.kinds.table import BY_TYPE
-from pykubelet_local_api.objects import Json
+from pykubelet_local_api.objects import Json, json_type
 
 #: The most unknown and duplicate fields that are named.
 MAX_REMARKS = 100
@@ -84,7 +84,7 @@ def _check_type(kind: ResourceKind, body: Any) -> None:
     if not isinstance(body, dict):
         raise bad_request(
             f"the object provided is unrecognized (must be of type {kind.name}): couldn't get version/kind; json parse error: "
-            f"json: cannot unmarshal {_json_type(body)} into Go value of type struct "
+            f"json: cannot unmarshal {json_type(body)} into Go value of type struct "
             '{ APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
         )
     version, name = (body.get("apiVersion") or kind.api_version), (body.get("kind") or kind.name)
@@ -92,7 +92,7 @@ def _check_type(kind: ResourceKind, body: Any) -> None:
         if not isinstance(value, str):
             raise bad_request(
                 f"the object provided is unrecognized (must be of type {kind.name}): couldn't get version/kind; json parse error: "
-                f"json: cannot unmarshal {_json_type(value)} into Go struct field .{field} of type string"
+                f"json: cannot unmarshal {json_type(value)} into Go struct field .{field} of type string"
             )
     if (version, name) == (kind.api_version, kind.name):
         return
@@ -238,22 +238,9 @@ def _is_dropped(key: str, field: Schema, owner: Schema) -> bool:
 
 
 def _refuse(value: Any, names: str, owner: str, wanted: str, number: str = "") -> Any:
-    shown = f"{_json_type(value)} {number}" if number else _json_type(value)
+    shown = f"{json_type(value)} {number}" if number else json_type(value)
     text = f"json: cannot unmarshal {shown} into Go struct field {owner}.{names} of type {wanted}"
     raise WrongType(text, value, wanted)
-
-
-def _json_type(value: Any) -> str:
-    match value:
-        case bool():
-            return "bool"
-        case str():
-            return "string"
-        case int() | float():
-            return "number"
-        case list():
-            return "array"
-    return "object"
 
 
 def _short(schema: Schema) -> str:

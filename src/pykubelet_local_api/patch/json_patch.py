@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from pykubelet_local_api.errors import StatusError, bad_request
-from pykubelet_local_api.objects import Json, copied
+from pykubelet_local_api.objects import Json, copied, json_type
 
 #: The most operations of a patch, as in the API server.
 MAX_OPERATIONS = 10_000
@@ -62,22 +62,6 @@ def unknown_members(operations: list[Json]) -> Iterator[str]:
 
 def _undecodable(why: str) -> StatusError:
     return bad_request(f"error decoding patch: json: cannot unmarshal {why}")
-
-
-def json_type(value: Any) -> str:
-    """The name of a value's type, as in messages of the API server."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "bool"
-        case str():
-            return "string"
-        case int() | float():
-            return "number"
-        case list():
-            return "array"
-    return "object"
 
 
 def json_patch(old: Json, operations: Any) -> Json:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykubelet.base.kit.fnv import fnv1a_128
-from pykubelet_local_api.objects import Json, timestamp
+from pykubelet_local_api.objects import Json, name_of, timestamp, uid_of
 from pykubelet_local_api.view import ObjectChange, Verb, View
 
 #: The most characters of an Event's message that the API server stores.
@@ -103,6 +103,18 @@ def with_condition(found: Json, kind: str, status: str, reason: str, message: st
     others = list(status_of(found).get("conditions") or ())
     place = next((index for index, item in enumerate(others) if item.get("type") == kind), len(others))
     return with_status(found, conditions=[*others[:place], after, *others[place + 1 :]])
+
+
+def owned_by_pod(pod: Json) -> Json:
+    """The owner reference of an object that belongs to the pod, and goes with it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": name_of(pod),
+        "uid": uid_of(pod),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
 
 
 def reference_to(found: Json, kind: str, api_version: str = "v1") -> Json:

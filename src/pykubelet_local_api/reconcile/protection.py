@@ -14,6 +14,7 @@ from pykubelet_local_api.reconcile.changes import (
     created,
     event_about,
     finalizers_of,
+    owned_by_pod,
     reference_to,
     spec_of,
     status_of,
@@ -81,16 +82,8 @@ def _own_claims(view: View, pod: Json) -> list[ObjectChange]:
 
 
 def _claim(pod: Json, name: str, template: Json) -> Json:
-    owner = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": name_of(pod),
-        "uid": uid_of(pod),
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
     kept = {key: value for key, value in (template.get("metadata") or {}).items() if key in ("annotations", "labels")}
-    metadata = kept | {"namespace": namespace_of(pod), "name": name, "ownerReferences": [owner]}
+    metadata = kept | {"namespace": namespace_of(pod), "name": name, "ownerReferences": [owned_by_pod(pod)]}
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec_of(template)}
 
 

@@ -19,6 +19,7 @@ from pykubelet_local_api.reconcile.changes import (
     deleted,
     event_about,
     finalizers_of,
+    owned_by_pod,
     reference_to,
     spec_of,
     status_of,
@@ -102,19 +103,11 @@ def _made(view: View, pod: Json) -> list[ObjectChange]:
 def _from_template(pod: Json, title: str, name: str, template: Json) -> Json:
     spec = spec_of(template)
     given = spec.get("metadata") or {}
-    owner = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": name_of(pod),
-        "uid": uid_of(pod),
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
     metadata: Json = {
         "namespace": namespace_of(pod),
         "name": name,
         "annotations": (given.get("annotations") or {}) | {POD_CLAIM: title},
-        "ownerReferences": [owner],
+        "ownerReferences": [owned_by_pod(pod)],
     }
     if given.get("labels"):
         metadata["labels"] = given["labels"]

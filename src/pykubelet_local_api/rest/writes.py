@@ -16,8 +16,8 @@ from pykubelet_local_api.errors import StatusError, bad_request, needs_version, 
 from pykubelet_local_api.kinds.decode import FieldValidation, check_validation, decode, decode_body
 from pykubelet_local_api.kinds.kind import ResourceKind
 from pykubelet_local_api.kinds.schema import schema_of
-from pykubelet_local_api.objects import Json
-from pykubelet_local_api.patch.json_patch import check_operations, json_patch, json_type, merge_patch, unknown_members
+from pykubelet_local_api.objects import Json, json_type
+from pykubelet_local_api.patch.json_patch import check_operations, json_patch, merge_patch, unknown_members
 from pykubelet_local_api.patch.managed import apply
 from pykubelet_local_api.patch.patched import decode_patched
 from pykubelet_local_api.patch.strategic import strategic_patch
