@@ -146,6 +146,11 @@ def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
     )
 
 
+def too_large(most: int) -> StatusError:
+    """413: the body has more than `most` bytes."""
+    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {most}")
+
+
 def unavailable(message: str, retry_after_s: int = 1) -> StatusError:
     """503: the request may succeed later."""
     return StatusError(503, "ServiceUnavailable", message, retry_after_s=retry_after_s)

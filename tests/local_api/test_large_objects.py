@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from local_api.server import account_made, serving
 from local_api.test_restart import MAPS, ask, client_of
 
@@ -50,3 +51,20 @@ async def test_a_body_above_the_limit_is_refused(tmp_path: Path) -> None:
         async with client.post(MAPS, data=io.BytesIO(body), headers={"Content-Type": "application/json"}) as answer:
             assert answer.status == 413
         assert (await ask(client, "GET", f"{MAPS}/huge"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/apis/authentication.k8s.io/v1/tokenreviews"),
+        ("POST", "/api/v1/namespaces/default/serviceaccounts/default/token"),
+        ("POST", f"{PODS}/web/eviction"),
+        ("DELETE", f"{MAPS}/web"),
+        ("DELETE", MAPS),
+    ],
+)
+async def test_a_body_that_is_no_object_is_small(tmp_path: Path, method: str, path: str) -> None:
+    async with serving(tmp_path) as api, client_of(api) as client:
+        await account_made(api)
+        status, found = await ask(client, method, path, {"spec": {"token": "x" * (200 << 10)}})
+        assert (status, found["reason"]) == (413, "RequestEntityTooLarge")

@@ -14,7 +14,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
 from pykubelet.net.http.server import Answer, Response, ServedConnection, StreamedResponse, text
 from pykubelet.net.http.wire import BadRequest, Request
-from pykubelet_local_api.errors import StatusError, method_not_allowed, unknown_path
+from pykubelet_local_api.errors import StatusError, method_not_allowed, too_large, unknown_path
 from pykubelet_local_api.kinds.discovery import discovery
 from pykubelet_local_api.kinds.openapi import openapi
 from pykubelet_local_api.objects import Json
@@ -44,6 +44,8 @@ _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH
 _HEALTH = ("/healthz", "/livez", "/readyz")
 #: A list of more objects is sent in parts, so that the event loop is not held while it is encoded.
 WHOLE_LIST = 200
+#: The most bytes of a body that is no object: options, reviews, bindings. They are read on the event loop.
+SMALL_BODY_BYTES = 64 << 10
 #: The longest time that a write may take before the client is answered; the write may still be made.
 WRITE_LIMIT_S = 60.0
 
@@ -172,6 +174,11 @@ class ObjectsHandler:
 
     async def _done(self, write: Write, verb: str) -> Answer:
         target = write.target
+        is_object = (
+            verb in ("create", "update", "patch") and not target.kind.is_review and target.subresource not in _ACTS
+        )
+        if not is_object and len(write.body) > SMALL_BODY_BYTES:
+            raise too_large(SMALL_BODY_BYTES)
         if target.kind.is_review and target.kind.name != "Binding":
             if verb != "create":
                 raise method_not_allowed()
