@@ -12,7 +12,7 @@ import pytest
 from agent.conftest import MakeAgent
 from agent.test_extensions import extensions, write
 from support.agent import Agent, Json, container_status, make_container, make_pod
-from support.sizes import MIB, instance_of, kernel_limits, size
+from support.sizes import IN_PROGRESS, MIB, instance_of, kernel_limits, reported, size
 from support.world import PODS, World, a_world
 
 pytestmark = pytest.mark.integration
@@ -61,6 +61,11 @@ async def limits_become(agent: Agent, pod: Json, memory_mib: int) -> None:
     await agent.wait_for(f"{memory_mib} MiB", partial(has_limits, agent, pod, memory_mib))
 
 
+def is_resized(pod: Json) -> bool:
+    given = container_status(pod)["allocatedResources"]
+    return bool(given == size("400m", "96Mi")["requests"]) and not reported(pod, IN_PROGRESS)
+
+
 async def the_pod(world: World) -> Json:
     await world.wait_ready("web")
     pod = world.pod("web")
@@ -95,7 +100,8 @@ async def test_values_are_those_of_the_extension_and_stay(make_agent: MakeAgent,
 
         world.server.update(f"{PODS}/web/resize", resized)
         await limits_become(agent, pod, 192)
-        assert instance_of(await the_pod(world)) == instance_of(pod) and calls(agent) == 4
+        resized_pod = await world.wait("web", "the end of the resize", is_resized)  # else it goes on after the restart
+        assert instance_of(resized_pod) == instance_of(pod) and calls(agent) == 4
 
         agent.stop()
         (tmp_path / "double.yaml").write_text("times: 3\n")
