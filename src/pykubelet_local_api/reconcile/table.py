@@ -19,6 +19,7 @@ from pykubelet_local_api.reconcile.protection import PROTECTION
 from pykubelet_local_api.reconcile.reconciler import Reconciler
 from pykubelet_local_api.reconcile.resource_claims import RESOURCE_CLAIMS
 from pykubelet_local_api.reconcile.services import ApiAddress, services
+from pykubelet_local_api.reconcile.taints import taint_evictions
 
 
 class Setup(Value):
@@ -44,6 +45,7 @@ def reconcilers(setup: Setup) -> tuple[Reconciler, ...]:
         accounts(setup.ca),
         services(setup.api),
         ended_pods(setup.monotonic),
+        taint_evictions(setup.monotonic),
         garbage(),
         OLD_EVENTS,
         OLD_REQUESTS,
