@@ -21,7 +21,7 @@ experimental-allocatable-ignore-eviction runtime-cgroups image-credential-provid
 image-credential-provider-bin-dir housekeeping-interval max-housekeeping-interval runonce
 """
 # The first was once the reference's too: the port of cAdvisor's own pages.
-OUR_OWN = "cadvisor-port emulated-version eviction-dry-run eviction-stall extension"
+OUR_OWN = "cadvisor-port emulated-version eviction-dry-run eviction-stall extension extension-cpu-time"
 CADVISOR_FLAGS = """
 application-metrics-count-limit boot-id-file container-hints containerd containerd-namespace enable-load-reader
 event-storage-age-limit event-storage-event-limit global-housekeeping-interval log-cadvisor-usage machine-id-file

@@ -297,6 +297,8 @@ def test_given_flags_without_effect_are_named_with_their_dashes() -> None:
         (Flags(enable_load_reader=True), "--enable-load-reader is not supported"),
         (Flags(containerd="tcp://1.2.3.4:5"), '--containerd "tcp://1.2.3.4:5" must be a unix socket'),
         (Flags(housekeeping_interval_s=0), "--housekeeping-interval must be positive"),
+        (Flags(extension_cpu_time_s=0), "--extension-cpu-time must be from 1ms to 100ms"),
+        (Flags(extension_cpu_time_s=0.2), "--extension-cpu-time must be from 1ms to 100ms"),
         (Flags(global_housekeeping_interval_s=-1), "--global-housekeeping-interval must be positive"),
     ],
 )

@@ -51,6 +51,7 @@ OWN = (
     Flag("emulated-version", "str", "flags.emulated_version", "be the kubelet of this release: 1.36, 1.37 (default)"),
     Flag("root-dir", "str", "flags.root_dir", "where the node agent keeps pods and state"),
     Flag("extension", "texts", "flags.extension", "load an extension: NAME or FILE, and =SETTINGS.yaml; repeatable"),
+    Flag("extension-cpu-time", "duration", "flags.extension_cpu_time_s", "what one call of an extension may use (5ms)"),
     Flag("seccomp-default", "bool", "flags.seccomp_default", "RuntimeDefault for containers without a profile"),
     Flag("node-labels", "labels", "flags.node_labels", "key=value,...: labels of the node at registration"),
     Flag("lock-file", "str", "flags.lock_file", "hold a lock on this file"),

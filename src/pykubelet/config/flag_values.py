@@ -12,6 +12,8 @@ from pykubelet.config.settings import Flags
 from pykubelet.config.validate_server import is_ip, is_socket
 
 UNSPECIFIED = ("0.0.0.0", "::")
+#: The CPU time that a call of an extension may be allowed. It is taken from the event loop.
+MIN_EXTENSION_CPU_S, MAX_EXTENSION_CPU_S = 0.001, 0.1
 
 
 def parse_node_ip(text: str) -> tuple[str, ...]:
@@ -44,6 +46,9 @@ def validate_flags(flags: Flags) -> list[ConfigProblem]:
     if flags.containerd and not is_socket(flags.containerd):
         text = f'--containerd "{flags.containerd}" must be a unix socket such as /run/containerd/containerd.sock'
         problems.append(ConfigProblem("--containerd", text))
+    if not MIN_EXTENSION_CPU_S <= flags.extension_cpu_time_s <= MAX_EXTENSION_CPU_S:
+        text = "--extension-cpu-time must be from 1ms to 100ms: the agent does nothing else in that time"
+        problems.append(ConfigProblem("--extension-cpu-time", text))
     problems += _intervals(flags) + _refused(flags)
     labels = node_label_problem(flags.node_labels)
     if labels:

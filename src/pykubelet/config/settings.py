@@ -83,6 +83,7 @@ class Flags(Value):
     log_cadvisor_usage: bool = False
     global_housekeeping_interval_s: float = 60.0
     extension: tuple[str, ...] = ()
+    extension_cpu_time_s: float = 0.005
 
 
 class Settings(Value):

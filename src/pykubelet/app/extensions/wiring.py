@@ -26,7 +26,7 @@ def wire_extensions(
     m: SharedParts, cells: Cells, loaded: LoadedExtensions, closing: AsyncExitStack
 ) -> tuple[Points, Loops]:
     """The points of the extensions, and their loops. The main thread calls this."""
-    calls = LimitedCalls(CallLimits())
+    calls = LimitedCalls(call_limits(m.settings.flags.extension_cpu_time_s))
     closing.callback(calls.close)
     board = Board(cells.extensions.writer, m.recorder, m.clock)
     node = NodeNow(cells.node.cell, cells.roster.cell, cells.lifecycles.cell, cells.pressure.cell, m.clock)
@@ -41,6 +41,12 @@ def wire_extensions(
         loops += wired.loops
         enabled += wired.processes
     return points, [("extensions", enable_wanted(m.extensions_wanted, enabled)), *loops]
+
+
+def call_limits(cpu_s: float) -> CallLimits:
+    """The limits of a call that may use `cpu_s` seconds of CPU time. Pure."""
+    default = CallLimits()
+    return CallLimits(cpu_s=cpu_s, wall_s=max(default.wall_s, 5 * cpu_s))
 
 
 def ask_points(
