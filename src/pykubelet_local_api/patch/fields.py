@@ -50,13 +50,11 @@ def _pairs(fields: Any) -> Any:
 
 
 def encode(fields: Fields) -> Fields:
-    """The set as `fieldsV1`."""
+    """The set as `fieldsV1`, in the order of an API server: clients compare its bytes."""
     found: Fields = {}
-    for key, below in fields.items():
-        if key == SELF:
-            found[key] = {}
-        else:
-            found[key] = {} if len(below) == 1 and SELF in below else encode(below)
+    for key in sorted(fields):
+        below = fields[key]
+        found[key] = {} if key == SELF or (len(below) == 1 and SELF in below) else encode(below)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -66,6 +67,16 @@ def test_the_written_form_is_that_of_managed_fields() -> None:
         {("f:spec", "f:containers", 'k:{"name":"a"}'), ("f:spec", "f:containers", 'k:{"name":"a"}', "f:image")}
     )
     assert encode(fields) == {"f:spec": {"f:containers": {'k:{"name":"a"}': {".": {}, "f:image": {}}}}}
+
+
+def test_field_sets_are_written_in_the_order_of_an_api_server() -> None:
+    fields: dict[str, Any] = {
+        "f:b": {".": {}},
+        "f:a": {'k:{"name":"z"}': {".": {}}, 'k:{"name":"a"}': {"f:image": {".": {}}, ".": {}}},
+    }
+    assert json.dumps(encode(fields), separators=(",", ":")) == (
+        r"""{"f:a":{"k:{\"name\":\"a\"}":{".":{},"f:image":{}},"k:{\"name\":\"z\"}":{}},"f:b":{}}"""
+    )
 
 
 def test_only_some_fields_are_kept() -> None:
