@@ -80,7 +80,7 @@ class ObjectsHandler:
         self._streams = streams
         self._version = version
         self._problem = problem
-        self._writes = Writes(store, registry)
+        self._writes = Writes(store, registry, access)
         self._acts = Acts(store, registry, access)
 
     async def __call__(self, request: Request, connection: ServedConnection) -> Answer:

@@ -22,6 +22,7 @@ from pykubelet_local_api.patch.managed import apply
 from pykubelet_local_api.patch.patched import decode_patched
 from pykubelet_local_api.patch.strategic import strategic_patch
 from pykubelet_local_api.registry import Deletion, ObjectRegistry
+from pykubelet_local_api.rest.access import ClientAccess
 from pykubelet_local_api.rest.formats import Accepted, ReadBody, answer, read_body, shown_list, shown_object
 from pykubelet_local_api.rest.large_bodies import LargeBodies
 from pykubelet_local_api.rest.options import (
@@ -70,9 +71,10 @@ class Write(Value):
 class Writes:
     """The writes of all kinds. All methods raise StatusError."""
 
-    def __init__(self, store: ObjectStore, registry: ObjectRegistry) -> None:
+    def __init__(self, store: ObjectStore, registry: ObjectRegistry, access: ClientAccess) -> None:
         self._store = store
         self._registry = registry
+        self._access = access
         self._large = LargeBodies()
 
     async def create(self, write: Write) -> Response:
@@ -92,11 +94,16 @@ class Writes:
         old = self._store.get(write.kind.storage, target.namespace, target.name)
         if old and not strategy.allows_unconditional_update and not body["metadata"].get("resourceVersion"):
             raise needs_version(write.kind, target.name)
+
+        def edit(stored: Json | None) -> Json:
+            self._check_new(write, stored)
+            return body
+
         found, is_new = await self._registry.update(
             write.kind,
             target.namespace,
             target.name,
-            lambda _: body,
+            edit,
             options,
             target.subresource,
             may_create=strategy.allows_create_on_update and not target.subresource,
@@ -129,6 +136,11 @@ class Writes:
         )
         warnings += self._warnings(write, found, None if is_new else found)
         return write.shown(found, 201 if is_new else 200, self._store.now, warnings)
+
+    def _check_new(self, write: Write, old: Json | None) -> None:
+        """An update or an apply that makes a new object needs the verb `create` too. Raises 403."""
+        if old is None:
+            self._access.check_resource(write.user, "create", write.target)
 
     def _warnings(self, write: Write, found: Json, old: Json | None) -> list[str]:
         context = Context(self._store, write.user, write.target.subresource)
@@ -187,6 +199,7 @@ class Writes:
             raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
 
         def edit(old: Json | None) -> Json:
+            self._check_new(write, old)
             new = apply(write.kind, old, applied, options.manager, self._store.now, is_forced, target.subresource)
             found = decode(schema_of(write.kind.definition), new, remark=False).object
             found["metadata"].setdefault("name", target.name)

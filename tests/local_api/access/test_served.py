@@ -219,3 +219,31 @@ async def test_the_nodes_client_certificate_is_renewed_without_an_administrator(
     assert (await call("kubelet", "POST", REQUESTS, request))[0] == 201
     done = await call.until(f"{REQUESTS}/n", lambda found: (found.get("status") or {}).get("certificate"))
     assert done["status"]["conditions"][0]["reason"] == "AutoApproved"
+
+
+async def test_an_update_or_an_apply_of_a_new_object_needs_the_verb_create(call: Caller) -> None:
+    leases = "coordination.k8s.io"
+    rules = [rule("patch update", "configmaps"), rule("patch update", "leases", leases)]
+    role = rbac("ClusterRole", "patcher", rules=rules)
+    assert (await call("admin", "POST", f"{RBAC}/clusterroles", without_uid(role)))[0] == 201
+    assert (await call("admin", "POST", f"{RBAC}/clusterrolebindings", without_uid(bound(role, "User:jane"))))[0] == 201
+    path = "/api/v1/namespaces/default/configmaps/new"
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}, "data": {"a": "b"}}
+    jane = {"Impersonate_User": "jane", "Content_Type": "application/apply-patch+yaml"}
+    status, answer = await call("admin", "PATCH", f"{path}?fieldManager=x", body, **jane)
+    assert status == 403
+    assert answer["message"] == (
+        'configmaps "new" is forbidden: User "jane" cannot create resource "configmaps" in API group "" in the namespace "default"'
+    )
+    lease = {"apiVersion": f"{leases}/v1", "kind": "Lease", "metadata": {"name": "new"}, "spec": {}}
+    where = f"/apis/{leases}/v1/namespaces/default/leases/new"
+    assert (await call("admin", "PUT", where, lease, Impersonate_User="jane"))[0] == 403
+    assert (await call("admin", "PUT", where, lease))[0] == 201
+    assert (await call("admin", "PATCH", f"{path}?fieldManager=x", body, Content_Type=jane["Content_Type"]))[0] == 201
+    changed = body | {"data": {"a": "c"}}
+    assert (await call("admin", "PATCH", f"{path}?fieldManager=x", changed, **jane))[0] == 200
+    lease["metadata"] = {
+        "name": "new",
+        "resourceVersion": (await call("admin", "GET", where))[1]["metadata"]["resourceVersion"],
+    }
+    assert (await call("admin", "PUT", where, lease, Impersonate_User="jane"))[0] == 200
