@@ -5,7 +5,10 @@ Source: "Authenticating", "User impersonation"; texts are the API server's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from ssl import cert_time_to_seconds
 from typing import Any
 from urllib.parse import unquote
 
@@ -31,23 +34,33 @@ Certificate = Mapping[str, Any]
 def authenticate(
     certificate: Certificate | None, authorization: str, view: View, tokens: AccountTokens, fingerprint: str = ""
 ) -> RequestUser:
-    """The user of a request; NO_USER without a credential. Raises StatusError (401) for a token that is not valid.
+    """The user of a request; NO_USER without a credential. Raises StatusError (401) for a token that is not valid, and for a
+    certificate that has ended since its connection was made.
 
     `certificate`: as `ssl` returns it of a client that was verified; None or empty: it has none. `authorization`: the header.
     `fingerprint`: of the certificate, SHA-256 in hexadecimal digits.
     """
-    if certificate:
+    has_ended = bool(certificate) and ends_at(str((certificate or {}).get("notAfter") or "")) < view.now
+    if certificate and not has_ended:
         user = certificate_user(certificate, fingerprint)
         if user is not None:
             return user
     scheme, _, token = authorization.strip().partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token:
+        if has_ended:
+            raise unauthorized()
         return NO_USER
     try:
         return tokens.verify(token, (), view).user
     except TokenError:
         raise unauthorized() from None
+
+
+@lru_cache(maxsize=64)
+def ends_at(text: str) -> float:
+    """The end of a certificate, in wall seconds. `text`: as `ssl` shows it; empty: it does not end."""
+    return float(cert_time_to_seconds(text)) if text else math.inf
 
 
 def certificate_user(certificate: Certificate, fingerprint: str = "") -> RequestUser | None:

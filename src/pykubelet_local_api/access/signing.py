@@ -249,13 +249,13 @@ def _signed(parsed: x509.CertificateSigningRequest, spec: Json, authority: Autho
     return authority.sign(parsed.public_key(), parsed.subject, alternative_names(parsed), usages, valid)
 
 
-def check_approval(request: Json, user: RequestUser, view: View) -> None:
-    """Raise StatusError (403) if the user may not approve or deny requests of the signer. `request`: as it is stored."""
+def check_signers(request: Json, verb: str, user: RequestUser, view: View) -> None:
+    """Raise StatusError (403) if the user may not `approve` (and deny) or `sign` requests of the signer. `request`: as it is stored."""
     signer = (request.get("spec") or {}).get("signerName") or ""
     for name in (signer, f"{signer.partition('/')[0]}/*"):
-        if authorize(AccessAttributes(user, "approve", GROUP, "signers", name=name), view).is_allowed:
+        if authorize(AccessAttributes(user, verb, GROUP, "signers", name=name), view).is_allowed:
             return
-    raise forbidden(_KIND, name_of(request), f'user not permitted to approve requests with signerName "{signer}"')
+    raise forbidden(_KIND, name_of(request), f'user not permitted to {verb} requests with signerName "{signer}"')
 
 
 def check_subject(request: Json) -> None:

@@ -172,6 +172,7 @@ def _may_be_proxied(host: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
+    address = getattr(address, "ipv4_mapped", None) or address  # ::ffff:127.0.0.1 is loopback too
     return not (address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified)
 
 

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from local_api.access.objects import NOW, Objects, bound, rbac, rule, thing, user
 
+from pykubelet_local_api.access.admission import admit_write
 from pykubelet_local_api.access.bootstrap import bootstrap_objects
 from pykubelet_local_api.access.certificates import new_authority, new_key, subject_of
 from pykubelet_local_api.access.signing import (
@@ -21,12 +22,14 @@ from pykubelet_local_api.access.signing import (
     KUBELET_CLIENT,
     KUBELET_SERVING,
     READS,
-    check_approval,
+    REQUESTS,
+    check_signers,
     check_subject,
     parse_request,
     signed_requests,
 )
 from pykubelet_local_api.errors import StatusError
+from pykubelet_local_api.kinds.table import STORED
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.view import Verb
 
@@ -191,9 +194,9 @@ def test_who_may_approve_and_which_subjects_are_refused() -> None:
     role = rbac("ClusterRole", "r", rules=[rule("approve", "signers", "certificates.k8s.io", "kubernetes.io/*")])
     view = Objects(role, bound(role, "User:jane"))
     request = asked(CLIENT, ["client auth"])
-    check_approval(request, user("jane"), view)
+    check_signers(request, "approve", user("jane"), view)
     with pytest.raises(StatusError) as caught:
-        check_approval(request, user("bob"), view)
+        check_signers(request, "approve", user("bob"), view)
     assert caught.value.message == (
         'certificatesigningrequests.certificates.k8s.io "r" is forbidden: user not permitted to approve requests with signerName '
         '"kubernetes.io/kube-apiserver-client"'
@@ -225,3 +228,16 @@ def test_extensions_that_cannot_be_read_make_no_request() -> None:
     request["spec"]["request"] = base64.b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
     assert result(request) == {}
     assert result(request | {"status": {"conditions": [APPROVED]}})["status"]["conditions"][-1]["type"] == "Failed"
+
+
+def test_who_may_sign_writes_certificates_and_conditions() -> None:
+    role = rbac("ClusterRole", "r", rules=[rule("sign", "signers", "certificates.k8s.io", CLIENT)])
+    view = Objects(role, bound(role, "User:jane"))
+    request = asked(CLIENT, ["client auth"])
+    for status in ({"certificate": "QQ=="}, {"conditions": [{"type": "Failed", "status": "True"}]}):
+        signed = request | {"status": status}
+        admit_write(STORED[REQUESTS], signed, request, "status", user("jane"), view)
+        with pytest.raises(StatusError) as caught:
+            admit_write(STORED[REQUESTS], signed, request, "status", user("bob"), view)
+        assert "user not permitted to sign requests with signerName" in caught.value.message
+    admit_write(STORED[REQUESTS], request, request, "status", user("bob"), view)

@@ -320,3 +320,16 @@ def test_who_sends_a_request() -> None:
         with pytest.raises(StatusError) as caught:
             authenticate(None, header, view, tokens)
         assert caught.value.code == 401
+
+
+def test_a_certificate_that_has_ended_is_refused_on_an_open_connection() -> None:
+    view, tokens = world(), make_tokens()
+    certificate = {"subject": ((("commonName", "jane"),),), "notAfter": "Jan 15 08:00:00 2027 GMT"}
+    view.now = 1_800_000_000.0
+    assert authenticate(certificate, "", view, tokens).name == "jane"
+    token = request(view, tokens)["status"]["token"]
+    view.now += 1
+    with pytest.raises(StatusError) as caught:
+        authenticate(certificate, "", view, tokens)
+    assert caught.value.code == 401
+    assert authenticate(certificate, f"Bearer {token}", view, tokens).name == "system:serviceaccount:default:default"

@@ -64,7 +64,20 @@ def test_a_pod_is_proxied_to_its_first_port_or_the_wanted_one(wanted: str, expec
     assert pod_place(view, "default", wanted) == expected
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "169.254.169.254", "fe80::1", "0.0.0.0", "", "localhost"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "::1",
+        "169.254.169.254",
+        "fe80::1",
+        "::ffff:127.0.0.1",
+        "::ffff:169.254.1.1",
+        "0.0.0.0",
+        "",
+        "localhost",
+    ],
+)
 def test_a_pod_cannot_name_an_address_of_this_machine(address: str) -> None:
     with pytest.raises(StatusError) as refused:
         pod_place(Objects(pod(ip=address)), "default", "x")
