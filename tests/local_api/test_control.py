@@ -166,3 +166,21 @@ async def test_the_control_plane_comes_to_rest(cluster: Cluster) -> None:
             return
     newest = cluster.api.store.history.all_after(cluster.api.store.version - 5)
     raise AssertionError([(change.key, change.type) for change in newest])
+
+
+async def test_writes_that_the_history_has_forgotten_are_looked_at(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large objects that are written together leave no room in the history for the others of their commit."""
+    monkeypatch.setattr("pykubelet_local_api.store.history.MAX_CHANGES", 10)
+    async with asyncio.timeout(20):
+        while not cluster.api.loop.is_idle():  # noqa: ASYNC110 - the loop has no event for it
+            await asyncio.sleep(0)
+    fill = [thing("ConfigMap", f"c{number}", "default") for number in range(30)]
+    await asyncio.gather(
+        *(
+            cluster.api.writer.apply(created(resource_of(found), found))
+            for found in [thing("Namespace", "early"), *fill]
+        )
+    )
+    await cluster.until(lambda: cluster.has("serviceaccounts", "early", "default"))

@@ -75,6 +75,11 @@ class ReconcileLoop:
             self._written.setdefault(resource, set()).add((namespace, name))
             self._wakeup.set()
 
+    def note_all(self) -> None:
+        """Note that any object may have been written."""
+        self._due.update(reconciler.name for reconciler in self._reconcilers)
+        self._wakeup.set()
+
     async def run(self) -> None:
         """Reconcile for ever."""
         while True:
