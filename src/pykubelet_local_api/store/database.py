@@ -11,6 +11,8 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.errors import HostError
@@ -104,6 +106,7 @@ class Database:
         whole, partial = self.path + COPY, self.path + COPY + ".partial"
         try:
             files.remove_file(partial)
+            files.create_file(partial, 0o600)  # an empty file is as good as none, and Secrets are in it
             self._connection.execute("VACUUM INTO ?", (partial,))
             files.sync_file(partial)
             files.rename(partial, whole)
@@ -119,31 +122,43 @@ class Database:
 
     def _open_or_recover(self) -> sqlite3.Connection:
         try:
-            return _opened(self.path)
+            if files.stat_file(self.path) is not None or files.stat_file(self.path + COPY) is None:
+                return _opened(self.path)
+            damage = "it is missing"  # also after a power cut in the middle of what follows
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):
                 raise StoreError(f"cannot open {self.path}: {error}") from error
             damage = str(error)
-        damaged = self.path + ".damaged"
+        damaged, copy = self.path + ".damaged", self.path + COPY
         try:
             for ending in ("", "-wal", "-shm"):
                 if files.stat_file(self.path + ending) is not None:
                     files.rename(self.path + ending, damaged + ending)
-            if files.stat_file(self.path + COPY) is None:
+            if files.stat_file(copy) is None:
                 raise StoreError(
                     f"{self.path} is damaged ({damage}) and has no copy; it is {damaged} now. A start without it begins with no objects"
                 )
-            files.rename(self.path + COPY, self.path)
+            # before the copy has its name, so that its versions are never given twice
+            _skip_versions(copy)
+            files.rename(copy, self.path)
             connection = _opened(self.path)
         except (sqlite3.DatabaseError, HostError) as error:
             raise StoreError(
                 f"{self.path} was damaged ({damage}; see {damaged}), and so is its copy: {error}"
             ) from error
-        connection.execute("UPDATE state SET value = value + ? WHERE key = 'version'", (VERSIONS_SKIPPED,))
         self.notes.append(
             f"{self.path} was damaged ({damage}): the last good copy is used; the damaged file is {damaged}"
         )
         return connection
+
+
+def _skip_versions(path: str) -> None:
+    connection = _opened(path)
+    try:
+        connection.execute("UPDATE state SET value = value + ? WHERE key = 'version'", (VERSIONS_SKIPPED,))
+    finally:
+        connection.close()
+    files.sync_file(path)
 
 
 def _opened(path: str) -> sqlite3.Connection:
@@ -173,8 +188,19 @@ def _opened(path: str) -> sqlite3.Connection:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {SCHEMA}")
             connection.execute("COMMIT")
+        for (data,) in connection.execute("SELECT data FROM objects"):
+            _check_object(data)
     except BaseException:
         connection.close()
         raise
     files.sync_file(path)
     return connection
+
+
+def _check_object(data: bytes) -> None:
+    """SQLite has no checksums of what is in rows."""
+    try:
+        str(data, "utf-8")
+        msgspec.json.decode(data, type=msgspec.Raw)
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise sqlite3.DatabaseError(f"an object is not JSON: {error}") from error

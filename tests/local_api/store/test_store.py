@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +15,10 @@ import pytest
 
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.edges.host.fs import files
+from pykubelet.edges.host.fs.errors import HostError
 from pykubelet_local_api.errors import StatusError
-from pykubelet_local_api.store.database import Database, Row, StoredKey, StoreError
+from pykubelet_local_api.store.database import VERSIONS_SKIPPED, Database, Row, StoredKey, StoreError
 from pykubelet_local_api.store.history import ChangeType
 from pykubelet_local_api.store.store import NoFile, ObjectFile, ObjectStore, Transaction
 
@@ -222,7 +225,7 @@ async def test_a_damaged_file_is_replaced_by_its_copy(tmp_path: Path) -> None:
 
 def test_a_file_is_not_closed_under_a_commit(tmp_path: Path) -> None:
     file = Database(str(tmp_path / "state.db"))
-    rows = [Row(key(f"n{number}"), b"{}" * 2000) for number in range(2000)]
+    rows = [Row(key(f"n{number}"), b'"%b"' % (b"x" * 4000)) for number in range(2000)]
     begun = threading.Event()
 
     def commit() -> None:
@@ -249,6 +252,68 @@ def test_a_damaged_file_without_a_copy_stops_the_start_once(tmp_path: Path) -> N
         Database(str(path))
     Database(str(path)).close()  # begins anew; the damaged file is kept
     assert (tmp_path / "state.db.damaged").exists()
+
+
+@pytest.mark.parametrize("how", ["cut short", "no text"])
+def test_an_object_that_cannot_be_read_is_damage_too(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "state.db"
+    file = Database(str(path))
+    file.commit([Row(key("one"), b'{"a":"b"}')], 2)
+    file.copy()
+    file.commit([Row(key("one"), b'{"a":"' if how == "cut short" else b'{"a":"\xff"}')], 3)
+    file.close()
+    again = Database(str(path))
+    assert [data for _, data in again.rows()] == [b'{"a":"b"}']
+    assert "an object is not JSON" in again.notes[0]
+    again.close()
+
+
+def test_a_power_cut_while_the_copy_is_put_in_place_loses_nothing(tmp_path: Path) -> None:
+    path, copy = tmp_path / "state.db", tmp_path / "state.db.copy"
+    file = Database(str(path))
+    file.commit([Row(key("one"), b"1")], 2)
+    file.copy()
+    file.close()
+    path.rename(tmp_path / "state.db.damaged")
+    again = Database(str(path))
+    assert [data for _, data in again.rows()] == [b"1"]
+    assert again.version == 2 + VERSIONS_SKIPPED
+    assert not copy.exists()
+    again.close()
+
+
+def test_the_copy_has_its_higher_version_before_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "state.db"
+    file = Database(str(path))
+    file.commit([Row(key("one"), b"1")], 2)
+    file.copy()
+    file.close()
+    path.write_bytes(b"no database" * 1000)
+    rename = files.rename
+
+    def cut(source: str, target: str) -> None:
+        rename(source, target)
+        if target == str(path):
+            raise HostError("rename", source, "EIO", "the power is cut")
+
+    monkeypatch.setattr("pykubelet.edges.host.fs.files.rename", cut)
+    with pytest.raises(StoreError):
+        Database(str(path))
+    monkeypatch.undo()
+    again = Database(str(path))
+    assert again.version == 2 + VERSIONS_SKIPPED
+    again.close()
+
+
+def test_the_copy_is_the_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        file = Database(str(tmp_path / "state.db"))
+        file.copy()
+        file.close()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "state.db.copy").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_file_of_a_newer_program_is_refused(tmp_path: Path) -> None:
