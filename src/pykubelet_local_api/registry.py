@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable
 
 from pykubelet.base.api import labels as names
+from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.values import Value
 from pykubelet.base.manifests.validation.errors import Errors, invalid, invalids, required
 from pykubelet_local_api import errors
@@ -202,24 +203,36 @@ class ObjectRegistry:
         new = copied(old)
         meta = new["metadata"]
         strategy = strategy_of(kind)
-        grace_s = strategy.grace_s(old, options.grace_s)
         strategy.prepare_delete(new, Context(at, options.user))
         _set_propagation(new, options.propagation or _marked_propagation(old) or strategy.default_propagation(old))
         was_deleting = is_deleting(old)
         if not was_deleting:
+            grace_s = strategy.grace_s(old, options.grace_s)
             meta["deletionTimestamp"] = timestamp(at.now + grace_s)
             meta["deletionGracePeriodSeconds"] = grace_s
             if meta.get("generation"):
                 meta["generation"] += 1
-        elif grace_s < int(meta.get("deletionGracePeriodSeconds") or 0):
-            meta["deletionTimestamp"] = timestamp(at.now + grace_s)
-            meta["deletionGracePeriodSeconds"] = grace_s
+        elif options.grace_s is not None:
+            _shorten(meta, options.grace_s, at.now)
         if not _holds(new) and not meta.get("deletionGracePeriodSeconds"):
             last = copied(new) if was_deleting else copied(old) | {"metadata": copied(old["metadata"])}
             return Deletion(to_served(kind, at.remove(key, last)), True)
         if _is_same(old, new):
             return Deletion(to_served(kind, old), False)
         return Deletion(to_served(kind, at.put(key, new)), False)
+
+
+def _shorten(meta: Json, asked_s: int, now: float) -> None:
+    """A deletion that goes on gets the grace period that a client states, from its beginning on, if that is shorter.
+
+    It does not end before now: then a second is left, for whoever ends what the object stands for.
+    """
+    before, grace_s = int(meta.get("deletionGracePeriodSeconds") or 0), 1 if asked_s < 0 else asked_s
+    if grace_s < before:
+        end = parse_time(meta["deletionTimestamp"]) - before + grace_s
+        if end < now:
+            end, grace_s = now, min(grace_s, 1)
+        meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = timestamp(end), grace_s
 
 
 def _parts(key: StoredKey) -> tuple[str, str, str]:
