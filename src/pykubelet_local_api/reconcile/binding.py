@@ -22,7 +22,7 @@ from pykubelet_local_api.reconcile.changes import (
     spec_of,
     status_of,
     status_updated,
-    with_condition,
+    with_pod_condition,
     with_status,
 )
 from pykubelet_local_api.reconcile.devices import DeviceUse
@@ -227,7 +227,7 @@ class _Pass:
 
     def _report(self, pod: Json, reason: str, message: str, nominated: str | None = None) -> list[ObjectChange]:
         """The condition of a pod that waits. `nominated`: its nominated node; None: as it is."""
-        reported = with_condition(pod, SCHEDULED, "False", reason, message, self._view.now)
+        reported = with_pod_condition(pod, SCHEDULED, "False", reason, message, self._view.now)
         if nominated is not None and (status_of(pod).get("nominatedNodeName") or "") != nominated:
             reported = with_status(reported, nominatedNodeName=nominated or None)
         if reported is pod:

@@ -91,18 +91,36 @@ def condition_of(found: Json, kind: str) -> Json:
     return next((item for item in status_of(found).get("conditions") or () if item.get("type") == kind), {})
 
 
-def with_condition(found: Json, kind: str, status: str, reason: str, message: str, now: float) -> Json:
-    """The object with the condition; the same object if it has it already. The time is that of the change of `status`."""
+def with_condition(
+    found: Json, kind: str, status: str, reason: str, message: str, now: float, *, generation: int | None = None
+) -> Json:
+    """The object with the condition; the same object if it has it already. The time is that of the change of `status`.
+
+    generation: the one that the condition is about, for conditions that state it.
+    """
     before = condition_of(found, kind)
     if (before.get("status"), before.get("reason", ""), before.get("message", "")) == (status, reason, message):
         return found
     since = before.get("lastTransitionTime") if before.get("status") == status else None
     after: Json = {**before, "type": kind, "status": status, "lastTransitionTime": since or timestamp(now)}
     after |= {"reason": reason, "message": message}
+    if generation is not None:
+        after["observedGeneration"] = generation
     after = {key: value for key, value in after.items() if value != ""}
     others = list(status_of(found).get("conditions") or ())
     place = next((index for index, item in enumerate(others) if item.get("type") == kind), len(others))
     return with_status(found, conditions=[*others[:place], after, *others[place + 1 :]])
+
+
+def with_pod_condition(pod: Json, kind: str, status: str, reason: str, message: str, now: float) -> Json:
+    """The pod with the condition as `with_condition` sets it, about the pod's generation."""
+    return with_condition(pod, kind, status, reason, message, now, generation=generation_of(pod))
+
+
+def generation_of(found: Json) -> int | None:
+    """`metadata.generation`; None if there is none."""
+    generation: int | None = found["metadata"].get("generation")
+    return generation
 
 
 def owned_by_pod(pod: Json) -> Json:

@@ -13,7 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pykubelet_local_api.objects import Json, is_deleting, name_of, namespace_of
-from pykubelet_local_api.reconcile.changes import deleted, status_of, status_updated, with_condition, with_status
+from pykubelet_local_api.reconcile.changes import (
+    deleted,
+    generation_of,
+    status_of,
+    status_updated,
+    with_pod_condition,
+    with_status,
+)
 from pykubelet_local_api.reconcile.pods import has_ended, node_of
 from pykubelet_local_api.reconcile.reconciler import Reconciler
 from pykubelet_local_api.view import ObjectChange, View
@@ -65,8 +72,8 @@ def _orphaned(pod: Json, now: float) -> ObjectChange:
     if has_ended(pod):
         return deleted("pods", pod, 0)
     text = "PodGC: node no longer exists"
-    marked = with_condition(pod, "DisruptionTarget", "True", "DeletionByPodGC", text, now)
-    return status_updated("pods", with_status(marked, phase="Failed"))
+    marked = with_pod_condition(pod, "DisruptionTarget", "True", "DeletionByPodGC", text, now)
+    return status_updated("pods", with_status(marked, phase="Failed", observedGeneration=generation_of(pod)))
 
 
 def _age(pod: Json) -> tuple[bool, str, str, str]:

@@ -17,7 +17,7 @@ from pykubelet_local_api.reconcile.changes import (
     reference_to,
     status_of,
     status_updated,
-    with_condition,
+    with_pod_condition,
 )
 from pykubelet_local_api.reconcile.fit import NodeLoad, PodToPlace, Refusal
 from pykubelet_local_api.reconcile.pods import priority_of
@@ -68,7 +68,7 @@ def removal(view: View, victim: Json, pod: Json, node: str, scheduler: str) -> l
     if is_deleting(victim):
         return []
     message = f"{scheduler}: preempting to accommodate a higher priority pod"
-    marked = with_condition(victim, DISRUPTION, "True", PREEMPTED, message, view.now)
+    marked = with_pod_condition(victim, DISRUPTION, "True", PREEMPTED, message, view.now)
     if marked is not victim:
         return [status_updated("pods", marked)]
     words = f"Preempted by pod {uid_of(pod)} on node {node}"

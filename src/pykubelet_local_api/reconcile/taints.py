@@ -24,7 +24,7 @@ from pykubelet_local_api.reconcile.changes import (
     reference_to,
     spec_of,
     status_updated,
-    with_condition,
+    with_pod_condition,
 )
 from pykubelet_local_api.reconcile.pods import has_ended, node_of
 from pykubelet_local_api.reconcile.reconciler import Reconciler
@@ -100,7 +100,7 @@ def _evicted(view: View, pod: Json) -> list[ObjectChange]:
     text = "Taint manager: deleting due to NoExecute taint"
     marked = f"Marking for deletion Pod {namespace_of(pod)}/{name_of(pod)}"
     return [
-        status_updated("pods", with_condition(pod, _DISRUPTED, "True", _REASON, text, view.now)),
+        status_updated("pods", with_pod_condition(pod, _DISRUPTED, "True", _REASON, text, view.now)),
         *event_about(view, reference_to(pod, "Pod"), "Normal", "TaintManagerEviction", marked, COMPONENT),
     ]
 

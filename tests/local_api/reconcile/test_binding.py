@@ -160,9 +160,14 @@ def test_a_pod_that_fits_in_another_way_is_bound(objects: list[Json], wanted: Js
 
 
 def test_without_a_node_pods_wait() -> None:
-    world = World(pod("p"))
+    waiting = pod("p")
+    waiting["metadata"]["generation"] = 2
+    world = World(waiting)
     world.settle(BINDING)
     assert reason_of(world, "p") == ("Unschedulable", "no nodes available to schedule pods")
+    stored = world.get("pods", "ns", "p")
+    assert stored is not None
+    assert condition_of(stored, "PodScheduled")["observedGeneration"] == 2
     world.add(node())
     world.settle(BINDING)
     assert place_of(world, "p") == "n"

@@ -33,14 +33,18 @@ def test_the_newest_ended_pods_stay() -> None:
 def test_pods_of_a_node_that_does_not_exist_go_after_a_while() -> None:
     clock = ManualClock()
     ended = ended_pods(clock.monotonic)
-    world = World(pod("p", node="away"))
+    lost = pod("p", node="away")
+    lost["metadata"]["generation"] = 3
+    world = World(lost)
     world.settle(ended)
     assert world.names("pods") == ["p"]
     assert ended.wakes_at(world) == world.now + QUARANTINE_S
     clock.advance(QUARANTINE_S)
     first, second = world.settle(ended)
     assert first.object["status"]["phase"] == "Failed"
-    assert condition_of(first.object, "DisruptionTarget")["message"] == "PodGC: node no longer exists"
+    assert first.object["status"]["observedGeneration"] == 3
+    condition = condition_of(first.object, "DisruptionTarget")
+    assert (condition["message"], condition["observedGeneration"]) == ("PodGC: node no longer exists", 3)
     assert second.grace_s == 0
     assert world.names("pods") == []
 
