@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
+from pykubelet.base.kit.cells import Cell
 from pykubelet_local_api.access.aggregation import aggregated_roles
 from pykubelet_local_api.access.bootstrap import bootstrap_changes
 from pykubelet_local_api.access.certificates import Authority
@@ -61,15 +61,18 @@ class RegistryWriter:
                 await self._registry.delete(kind, namespace, name, options)
 
 
-def access_reconcilers(authority: Authority, tokens: AccountTokens) -> tuple[Reconciler, ...]:
+def access_reconcilers(authority: Cell[Authority], tokens: AccountTokens) -> tuple[Reconciler, ...]:
     """What keeps credentials and roles up to date."""
 
+    def requests(view: View) -> list[ObjectChange]:
+        return signed_requests(authority.get(), view)
+
     def secrets(view: View) -> list[ObjectChange]:
-        return filled_secrets(tokens, authority.pem, view.list("secrets"), view)
+        return filled_secrets(tokens, authority.get().pem, view.list("secrets"), view)
 
     return (
         Reconciler("aggregated-roles", frozenset({CLUSTER_ROLES}), aggregated_roles),
-        Reconciler("certificates", frozenset({REQUESTS, "nodes"}), partial(signed_requests, authority)),
+        Reconciler("certificates", frozenset({REQUESTS, "nodes"}), requests),
         Reconciler("token-secrets", frozenset({"secrets", "serviceaccounts"}), secrets),
     )
 
@@ -98,3 +101,9 @@ async def note_changes(store: ObjectStore, loop: ReconcileLoop) -> None:
             loop.note(change.key.resource, change.key.namespace, change.key.name)
         seen = store.version
         await wakeup.wait()
+
+
+async def note_authority(authority: Cell[Authority], loop: ReconcileLoop) -> None:
+    """Have the reconcilers look at everything when the certificate of the authority was renewed, until cancelled."""
+    async for _ in authority.changes():
+        loop.note_all()

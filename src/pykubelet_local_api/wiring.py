@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from pykubelet.base.kit.cells import Cell, make_cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
@@ -23,14 +24,23 @@ from pykubelet.edges.host.proc.netlink import add_address, remove_address
 from pykubelet.net.http.accept import AdmissionLimits, serve_connections
 from pykubelet.net.http.server import Answer, HttpServer, ServerLimits
 from pykubelet_local_api.access.authority import AccessFiles, ApiPlace, prepare, server_context
+from pykubelet_local_api.access.bootstrap import AGENT_CLIENT
+from pykubelet_local_api.access.certificates import Authority
 from pykubelet_local_api.access.files import AccessError, make_folder
 from pykubelet_local_api.access.tokens import AccountTokens, open_token_key
-from pykubelet_local_api.access.upkeep import CertificateUpkeep
+from pykubelet_local_api.access.upkeep import CertificateUpkeep, TlsContexts
 from pykubelet_local_api.client import OwnClient
 from pykubelet_local_api.clients import Clients
-from pykubelet_local_api.control import RegistryWriter, access_reconcilers, note_changes, prepare_objects
+from pykubelet_local_api.control import (
+    RegistryWriter,
+    access_reconcilers,
+    note_authority,
+    note_changes,
+    prepare_objects,
+)
 from pykubelet_local_api.directory.folder import Folder
 from pykubelet_local_api.directory.loop import DirectoryLoop
+from pykubelet_local_api.errors import StatusError
 from pykubelet_local_api.kinds.schema import load_schemas
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.program import LocalApiOptions
@@ -77,6 +87,7 @@ class LocalApi(Value):
     listening: Sequence[socket.socket]
     tls: ssl.SSLContext
     upkeep: CertificateUpkeep
+    authority: Cell[Authority]
     directory: DirectoryLoop | None
     opened: ExitStack
 
@@ -85,6 +96,7 @@ class LocalApi(Value):
         return {
             "store": self.store.keep_writing(),
             "changes": note_changes(self.store, self.loop),
+            "authority": note_authority(self.authority, self.loop),
             "reconcile": self.loop.run(),
             "server": self._serve(),
             "certificates": self.upkeep.run(),
@@ -143,15 +155,20 @@ def _build(options: LocalApiOptions, clock: Clock, opened: ExitStack) -> LocalAp
     store = ObjectStore(database, clock)
     registry = ObjectRegistry(store)
     writer = RegistryWriter(registry, store)
-    tasks = (
-        *reconcilers(Setup(access_files.authority.pem.decode(), api_address(options.service_address), clock.monotonic)),
-        *access_reconcilers(access_files.authority, tokens),
-    )
+    authority, authority_writer = make_cell("authority", access_files.authority)
+
+    def authority_text() -> str:
+        return authority.get().pem.decode()
+
+    setup = Setup(authority_text, api_address(options.service_address), clock.monotonic)
+    tasks = (*reconcilers(setup), *access_reconcilers(authority, tokens))
     loop = ReconcileLoop(tasks, lambda: store, writer, clock)
     clients = Clients(store, tokens)
     upstreams = Upstreams(*access_files.agent_client, access_files.authority_file)
     streams = AgentStreams(store, upstreams, clients)
     tls = server_context(access_files)
+    own_tls = _own_tls(access_files)
+    contexts = TlsContexts(tls, upstreams.contexts, (own_tls,))
     handler = ObjectsHandler(store, registry, clients, streams.answer, version_body(), lambda: "")
     return LocalApi(
         url,
@@ -163,18 +180,24 @@ def _build(options: LocalApiOptions, clock: Clock, opened: ExitStack) -> LocalAp
         HttpServer(handler, limits=LIMITS),
         listening,
         tls,
-        CertificateUpkeep(place, access_files, tls, upstreams.contexts, clock),
-        _directory(options, url, access_files, store),
+        CertificateUpkeep(place, access_files, contexts, authority_writer, clock),
+        authority,
+        _directory(options, url, own_tls, store),
         opened.pop_all(),
     )
 
 
-def _directory(options: LocalApiOptions, url: str, access: AccessFiles, store: ObjectStore) -> DirectoryLoop | None:
+def _own_tls(access: AccessFiles) -> ssl.SSLContext:
+    """The context with which this program is a client of its own API."""
+    tls = ssl.create_default_context(cafile=str(access.authority_file))
+    tls.load_cert_chain(*access.own_client)
+    return tls
+
+
+def _directory(options: LocalApiOptions, url: str, tls: ssl.SSLContext, store: ObjectStore) -> DirectoryLoop | None:
     """What applies the files of `--apply-dir`; None without one."""
     if not options.apply_dir:
         return None
-    tls = ssl.create_default_context(cafile=str(access.authority_file))
-    tls.load_cert_chain(*access.agent_client)
     return DirectoryLoop(Folder(options.apply_dir), OwnClient(url, tls), store)
 
 
@@ -189,6 +212,8 @@ class AgentStreams:
     async def answer(self, asked: AskedRequest) -> Answer:
         """Answer one request. Raises StatusError."""
         target = asked.target
+        if asked.user.name == AGENT_CLIENT:
+            raise StatusError(403, "Forbidden", "this API is no agent: the Node names an address that leads to it")
         path = StreamPath(target.kind, target.namespace, target.name, target.subresource)
         if needs_create(path):
             self._clients.check_resource(asked.user, "create", target)

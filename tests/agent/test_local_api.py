@@ -62,7 +62,7 @@ class LocalApi:
     @property
     def tls(self) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.data / "ca.crt"))
-        pair = "apiserver-kubelet-client"
+        pair = "local-api-client"
         context.load_cert_chain(self.data / f"{pair}.crt", self.data / f"{pair}.key")
         return context
 

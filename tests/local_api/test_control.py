@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from local_api.reconcile.world import resource_of, thing
 from local_api.server import serving
 
+from pykubelet.base.kit.clock import ManualClock
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.reconcile.changes import condition_of, created, deleted, status_updated
 from pykubelet_local_api.wiring import LocalApi
@@ -184,3 +186,18 @@ async def test_writes_that_the_history_has_forgotten_are_looked_at(
         )
     )
     await cluster.until(lambda: cluster.has("serviceaccounts", "early", "default"))
+
+
+async def test_pods_trust_the_authority_that_was_renewed_when_the_clock_was_set(tmp_path: Path) -> None:
+    """A machine without a clock of its own starts in 1970; its first certificates end long before the time that it then gets."""
+    clock = ManualClock(wall=1000.0)
+    async with serving(tmp_path, clock) as api:
+        found = Cluster(api)
+        await found.until(lambda: found.has("configmaps", "default", "kube-root-ca.crt"))
+        first = (tmp_path / "ca.crt").read_text()
+        clock.jump_wall(time.time())
+        await api.upkeep.renew()
+        renewed = (tmp_path / "ca.crt").read_text()
+        assert renewed != first
+        await found.until(lambda: found.get("configmaps", "default", "kube-root-ca.crt")["data"]["ca.crt"] == renewed)
+        assert api.authority.get().pem.decode() == renewed

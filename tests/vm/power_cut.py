@@ -73,7 +73,7 @@ def make_pod_of_api() -> Json:
 def ask(method: str, path: str, body: Json | None = None) -> tuple[int, Json]:
     """The status and the body of an answer; (0, {}) without one."""
     context = ssl.create_default_context(cafile=str(DATA / "ca.crt"))
-    context.load_cert_chain(DATA / "apiserver-kubelet-client.crt", DATA / "apiserver-kubelet-client.key")
+    context.load_cert_chain(DATA / "local-api-client.crt", DATA / "local-api-client.key")
     connection = http.client.HTTPSConnection("127.0.0.1", PORT, context=context, timeout=60)
     try:
         data = None if body is None else json.dumps(body)

@@ -18,6 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from pykubelet.base.kit.values import RedactedValue, Value, replace
+from pykubelet_local_api.access.bootstrap import AGENT_CLIENT
 from pykubelet_local_api.access.certificates import (
     Authority,
     KeyPair,
@@ -31,6 +32,7 @@ from pykubelet_local_api.access.certificates import (
 )
 from pykubelet_local_api.access.files import AccessError, make_folder, read_file, write_file
 from pykubelet_local_api.access.kubeconfig import kubeconfig, parse_kubeconfig
+from pykubelet_local_api.access.rbac import MASTERS
 
 #: Names of the API server that clients in pods use, and those on the machine.
 HOSTS = (
@@ -52,14 +54,15 @@ class ApiPlace(Value):
 
 
 class AccessFiles(RedactedValue):
-    """What `prepare` has made. `agent_client`: the certificate with which the API calls the agent. `versions`: differ if a
-    certificate that a running server has loaded was renewed."""
+    """What `prepare` has made. `agent_client`: the certificate with which the API calls the agent; `own_client`: with which this
+    program calls the API. `versions`: differ if a certificate that a running server has loaded was renewed."""
 
     hidden: ClassVar = ("authority",)
     authority: Authority
     authority_file: Path
     server: tuple[Path, Path]
     agent_client: tuple[Path, Path]
+    own_client: tuple[Path, Path]
     admin_kubeconfig: Path
     kubelet_kubeconfig: Path
     versions: tuple[bytes | None, ...] = ()
@@ -79,6 +82,7 @@ def prepare(place: ApiPlace, now: float) -> AccessFiles:
         folder / "ca.crt",
         (folder / "apiserver.crt", folder / "apiserver.key"),
         (folder / "apiserver-kubelet-client.crt", folder / "apiserver-kubelet-client.key"),
+        own_client(folder),
         folder / "admin.kubeconfig",
         folder / "kubelet.kubeconfig",
     )
@@ -87,13 +91,25 @@ def prepare(place: ApiPlace, now: float) -> AccessFiles:
         return names_in(certificate) != frozenset(wanted)
 
     def agent_client() -> KeyPair:
-        return authority.client("kube-apiserver-kubelet-client", ("system:masters",), now)
+        return authority.client(AGENT_CLIENT, (), now)
 
     _keep_pair(files.server, authority, lambda: authority.server(hosts, addresses, now), now, is_for_others)
-    _keep_pair(files.agent_client, authority, agent_client, now)
-    _keep_kubeconfig(files.admin_kubeconfig, place.url, authority, "admin", ("system:masters",), now)
+    _keep_pair(files.agent_client, authority, agent_client, now, _has_groups)
+    _keep_pair(files.own_client, authority, lambda: authority.client("local-api", (MASTERS,), now), now)
+    _keep_kubeconfig(files.admin_kubeconfig, place.url, authority, "admin", (MASTERS,), now)
     _keep_kubeconfig(files.kubelet_kubeconfig, place.url, authority, user, ("system:nodes",), now)
-    return replace(files, versions=(authority.pem, read_file(files.server[0]), read_file(files.agent_client[0])))
+    return replace(
+        files,
+        versions=(
+            authority.pem,
+            *(read_file(pair[0]) for pair in (files.server, files.agent_client, files.own_client)),
+        ),
+    )
+
+
+def own_client(folder: Path) -> tuple[Path, Path]:
+    """The files of the certificate with which this program is a client of the API."""
+    return folder / "local-api-client.crt", folder / "local-api-client.key"
 
 
 def server_names(place: ApiPlace) -> list[str]:
@@ -208,6 +224,10 @@ def _keep_kubeconfig(path: Path, url: str, authority: Authority, user: str, grou
     ):
         return
     write_file(path, kubeconfig(url, authority.pem, user, authority.client(user, tuple(groups), now)))
+
+
+def _has_groups(certificate: x509.Certificate) -> bool:
+    return bool(certificate.subject.get_attributes_for_oid(x509.NameOID.ORGANIZATION_NAME))
 
 
 def _name(certificate: x509.Certificate) -> str:

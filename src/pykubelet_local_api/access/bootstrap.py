@@ -27,6 +27,9 @@ _DEVICES, _EVENTS, _SLICES = "resource.k8s.io", "events.k8s.io", "discovery.k8s.
 _SIGNERS = "kubernetes.io"
 _REQUESTS = "system:certificates.k8s.io"
 _SERVED = frozenset((kind.group, kind.plural) for kind in KINDS)
+#: The user that this API is when it calls the agent. Not an administrator: what listens at the address that a Node names could pass
+#: the connection on to this API.
+AGENT_CLIENT = "kube-apiserver-kubelet-client"
 #: Resources that rules name, and that have no objects.
 _VIRTUAL = frozenset({(_CERTIFICATES, "signers")})
 
@@ -202,6 +205,10 @@ CLUSTER_ROLE_RULES: dict[str, tuple[Rule, ...]] = {
         ("*", _CORE, "nodes/log nodes/metrics nodes/proxy nodes/stats"),
         ("*", _CORE, "nodes/configz nodes/healthz nodes/pods"),
     ),
+    "system:pykubelet:agent-client": _rules(
+        ("*", _CORE, "nodes/log nodes/metrics nodes/proxy nodes/stats nodes/configz nodes/healthz nodes/pods"),
+        ("*", _CORE, "nodes/checkpoint nodes/statusz"),
+    ),
     "system:node-proxier": (
         *_rules(
             ("list watch", _CORE, "endpoints services"),
@@ -229,6 +236,7 @@ _BOUND: dict[str, tuple[tuple[str, str], ...]] = {
     "system:public-info-viewer": (("Group", "system:authenticated"), ("Group", "system:unauthenticated")),
     "system:node-proxier": (("User", "system:kube-proxy"),),
     "system:node": (),
+    "system:pykubelet:agent-client": (("User", AGENT_CLIENT),),
     "system:service-account-issuer-discovery": (("Group", "system:serviceaccounts"),),
     f"{_REQUESTS}:certificatesigningrequests:selfnodeclient": (("Group", "system:nodes"),),
 }

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Sequence
 
+from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight, value_of
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import Value
 from pykubelet_local_api.access.authority import AccessFiles, ApiPlace, load_files, prepare
+from pykubelet_local_api.access.certificates import Authority
 from pykubelet_local_api.access.files import AccessError
 
 log = Log("local-api")
@@ -21,21 +23,25 @@ PERIOD_S = 60.0
 DEADLINE_S = 30.0
 
 
+class TlsContexts(Value):
+    """Where certificates are loaded: the server's context; `agent`: those with which the API calls the agent; `own`: those with which
+    this program calls the API."""
+
+    server: ssl.SSLContext
+    agent: tuple[ssl.SSLContext, ...] = ()
+    own: tuple[ssl.SSLContext, ...] = ()
+
+
 class CertificateUpkeep:
-    """Renews certificates. `server`: the context of the server; `clients`: those with which the API calls the agent."""
+    """Renews certificates. `authority`: where a renewed authority is published, which certificates are signed with."""
 
     def __init__(
-        self,
-        place: ApiPlace,
-        files: AccessFiles,
-        server: ssl.SSLContext,
-        clients: Sequence[ssl.SSLContext],
-        clock: Clock,
+        self, place: ApiPlace, files: AccessFiles, contexts: TlsContexts, authority: CellWriter[Authority], clock: Clock
     ) -> None:
         self._place = place
         self._loaded = files
-        self._server = server
-        self._clients = clients
+        self._contexts = contexts
+        self._authority = authority
         self._clock = clock
         self._flight = SingleFlight("certificates", workers=1)
 
@@ -57,9 +63,14 @@ class CertificateUpkeep:
 
     def _load(self, files: AccessFiles) -> None:
         """Use the files for new connections. On the loop's thread, so that no handshake meets half of them."""
-        load_files(self._server, files.authority.pem, files.server)
-        for client in self._clients:
-            load_files(client, files.authority.pem, files.agent_client)
+        contexts, pem = self._contexts, files.authority.pem
+        load_files(contexts.server, pem, files.server)
+        for context in contexts.agent:
+            load_files(context, pem, files.agent_client)
+        for context in contexts.own:
+            load_files(context, pem, files.own_client)
+        if pem != self._loaded.authority.pem:
+            self._authority.publish(files.authority)
         self._loaded = files
         log.info("certificates were renewed", folder=str(self._place.folder))
 

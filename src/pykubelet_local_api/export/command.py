@@ -15,6 +15,7 @@ from pathlib import Path
 from pykubelet.base.api.documents import load_document
 from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.errors import HostError
+from pykubelet_local_api.access.authority import own_client
 from pykubelet_local_api.client import OwnClient, collection_path
 from pykubelet_local_api.errors import StatusError
 from pykubelet_local_api.export.portable import exported
@@ -83,7 +84,7 @@ def _client(folder: Path) -> OwnClient:
     except (KeyError, IndexError, TypeError) as error:
         raise ValueError("admin.kubeconfig names no server") from error
     tls = ssl.create_default_context(cafile=f"{folder}/ca.crt")
-    tls.load_cert_chain(f"{folder}/apiserver-kubelet-client.crt", f"{folder}/apiserver-kubelet-client.key")
+    tls.load_cert_chain(*own_client(folder))
     return OwnClient(url, tls)
 
 

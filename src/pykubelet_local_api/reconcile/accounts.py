@@ -5,7 +5,7 @@ Source: the Kubernetes documentation "Managing Service Accounts"; the ConfigMap 
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 
 from pykubelet_local_api.objects import Json, is_deleting, name_of
 from pykubelet_local_api.reconcile.changes import created, updated
@@ -50,6 +50,6 @@ def concerns(view: View, resource: str, namespace: str, name: str) -> bool:
     return resource == "namespaces" or name == (ROOT_CA if resource == "configmaps" else ACCOUNT)
 
 
-def accounts(ca: str) -> Reconciler:
-    """The reconciler for a CA with these certificates, PEM."""
-    return Reconciler("accounts", READS, partial(reconcile, ca=ca), concerns)
+def accounts(ca: Callable[[], str]) -> Reconciler:
+    """The reconciler. `ca`: gives the certificates of the CA, PEM, which are renewed."""
+    return Reconciler("accounts", READS, lambda view: reconcile(view, ca()), concerns)

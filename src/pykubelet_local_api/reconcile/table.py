@@ -23,11 +23,11 @@ from pykubelet_local_api.reconcile.taints import taint_evictions
 
 
 class Setup(Value):
-    """What reconcilers know beside the objects. `ca`: the certificates of the API's CA, PEM. `api`: where the API is; None: it has no
+    """What reconcilers know beside the objects. `ca`: gives the certificates of the API's CA, PEM. `api`: where the API is; None: it has no
     Service. `monotonic`: the seconds of the monotonic clock.
     """
 
-    ca: str
+    ca: Callable[[], str]
     api: ApiAddress | None = None
     monotonic: Callable[[], float] = SystemClock().monotonic
 

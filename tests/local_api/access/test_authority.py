@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from cryptography import x509
 
+from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.values import replace
 from pykubelet_local_api.access.authority import AccessFiles, ApiPlace, load_files, prepare, server_context
 from pykubelet_local_api.access.certificates import DAY_S, names_in
 from pykubelet_local_api.access.files import AccessError
 from pykubelet_local_api.access.kubeconfig import parse_kubeconfig
-from pykubelet_local_api.access.upkeep import CertificateUpkeep
+from pykubelet_local_api.access.upkeep import CertificateUpkeep, TlsContexts
 
 NOW = 1_800_000_000.0
 
@@ -228,8 +229,16 @@ def test_a_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
 async def test_a_running_server_uses_renewed_certificates(tmp_path: Path) -> None:
     folder, clock = tmp_path / "data", ManualClock(wall=NOW)
     files = make(folder)
-    server, client = server_context(files), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    upkeep = CertificateUpkeep(place(folder), files, server, (client,), clock)
+    server, agent, own = server_context(files), *(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) for _ in range(2))
+    load_files(agent, files.authority.pem, files.agent_client)
+    load_files(own, files.authority.pem, files.own_client)
+    authority, writer = make_cell("authority", files.authority)
+    upkeep = CertificateUpkeep(place(folder), files, TlsContexts(server, (agent,), (own,)), writer, clock)
+    before = [shake(server, client) for client in (agent, own)]
+    assert [certificate["subject"] for certificate in before] == [
+        ((("commonName", "kube-apiserver-kubelet-client"),),),
+        ((("organizationName", "system:masters"),), (("commonName", "local-api"),)),
+    ]
     await upkeep.renew()
     first = served(server, files)
     assert served(server, files) == first
@@ -237,6 +246,10 @@ async def test_a_running_server_uses_renewed_certificates(tmp_path: Path) -> Non
     await upkeep.renew()
     renewed = served(server, files)
     assert renewed != first
+    for client, was in zip((agent, own), before, strict=True):
+        now = shake(server, client)
+        assert (now["subject"], now["serialNumber"] != was["serialNumber"]) == (was["subject"], True)
+    assert authority.version == 0  # it has most of its life before it
     (folder / "ca.key").write_bytes(b"")  # a fault of the disk does not end a server that runs
     clock.advance(300 * DAY_S)
     await upkeep.renew()

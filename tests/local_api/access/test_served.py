@@ -33,7 +33,7 @@ class Caller:
 
     def __init__(self, folder: Path, url: str, session: aiohttp.ClientSession) -> None:
         self._folder = folder
-        self._url = url
+        self.url = url
         self._session = session
         self._contexts: dict[str, ssl.SSLContext] = {}
 
@@ -57,7 +57,7 @@ class Caller:
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if token:
             sent["Authorization"] = f"Bearer {token}"
-        asked = self._session.request(method, f"{self._url}{path}", json=body, headers=sent, ssl=self.context(who))
+        asked = self._session.request(method, f"{self.url}{path}", json=body, headers=sent, ssl=self.context(who))
         async with asked as answer:
             is_json = "json" in answer.headers.get("Content-Type", "")
             return answer.status, await answer.json() if is_json else await answer.text()
@@ -65,7 +65,7 @@ class Caller:
     async def until(self, path: str, is_done: Callable[[Json], object]) -> Json:
         """The object as soon as it is as the control plane makes it."""
         collection, _, name = path.rpartition("/")
-        url = f"{self._url}{collection}?watch=true&fieldSelector=metadata.name%3D{name}"
+        url = f"{self.url}{collection}?watch=true&fieldSelector=metadata.name%3D{name}"
         async with asyncio.timeout(WITHIN_S), self._session.get(url, ssl=self.context("admin")) as answer:
             async for line in answer.content:
                 found: Json = json.loads(line)["object"]
@@ -247,3 +247,20 @@ async def test_an_update_or_an_apply_of_a_new_object_needs_the_verb_create(call:
         "resourceVersion": (await call("admin", "GET", where))[1]["metadata"]["resourceVersion"],
     }
     assert (await call("admin", "PUT", where, lease, Impersonate_User="jane"))[0] == 200
+
+
+async def test_the_api_is_no_administrator_where_a_node_leads_back_to_it(call: Caller) -> None:
+    """Who may use the proxy of nodes, and gets a Node to name the API's own address, has no more rights than before."""
+    port = int(call.url.rpartition(":")[2])
+    status = {
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+    }
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "status": status}
+    assert (await call("kubelet", "POST", "/api/v1/nodes", node))[0] == 201
+    proxy = f"/api/v1/nodes/{NODE}/proxy"
+    code, answer = await call("admin", "GET", f"{proxy}/api/v1/namespaces/kube-system/secrets")
+    assert code == 403
+    assert 'User "kube-apiserver-kubelet-client" cannot list resource "secrets"' in answer["message"]
+    code, answer = await call("admin", "GET", f"{proxy}{proxy}{proxy}/healthz")
+    assert (code, answer["message"]) == (403, "this API is no agent: the Node names an address that leads to it")

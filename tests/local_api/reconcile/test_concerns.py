@@ -169,7 +169,7 @@ def _settle(world: World, tasks: tuple[Reconciler, ...]) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_writes_that_do_not_concern_change_nothing(seed: int) -> None:
     world = World()
-    tasks = reconcilers(Setup("ca", ApiAddress("10.96.0.1", "192.0.2.1", 6443), ManualClock().monotonic))
+    tasks = reconcilers(Setup(lambda: "ca", ApiAddress("10.96.0.1", "192.0.2.1", 6443), ManualClock().monotonic))
     history = History(seed, world)
     _settle(world, tasks)
     skipped = 0
@@ -207,7 +207,7 @@ async def test_the_loop_leaves_nothing_undone(seed: int) -> None:
     """After each write of a client, the loop comes to an end by itself, and nothing is due then."""
     clock = ManualClock()
     world = _Noting()
-    tasks = reconcilers(Setup("ca", ApiAddress("10.96.0.1", "192.0.2.1", 6443), clock.monotonic))
+    tasks = reconcilers(Setup(lambda: "ca", ApiAddress("10.96.0.1", "192.0.2.1", 6443), clock.monotonic))
     world.loop = ReconcileLoop(tasks, lambda: world, world, clock)
     history = History(seed, world)
     for _ in range(STEPS):

@@ -8,7 +8,7 @@ from pykubelet_local_api.reconcile.accounts import accounts
 from pykubelet_local_api.reconcile.changes import condition_of
 from pykubelet_local_api.reconcile.namespaces import ALWAYS, NAMESPACES, concerns
 
-ACCOUNTS = accounts("the certificates")
+ACCOUNTS = accounts(lambda: "the certificates")
 
 
 def namespace(name: str) -> dict[str, object]:
@@ -29,7 +29,7 @@ def test_the_first_start_makes_the_namespaces_and_what_pods_need_of_each() -> No
 def test_another_ca_reaches_every_namespace() -> None:
     world = World(namespace("a"))
     world.settle(ACCOUNTS)
-    world.settle(accounts("other certificates"))
+    world.settle(accounts(lambda: "other certificates"))
     found = world.get("configmaps", "a", "kube-root-ca.crt")
     assert found is not None
     assert found["data"] == {"ca.crt": "other certificates"}
