@@ -16,6 +16,7 @@ from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.values import Value
 from pykubelet.base.manifests.validation.errors import Errors, invalid, invalids, required
 from pykubelet_local_api import errors
+from pykubelet_local_api.access.rbac import MASTERS
 from pykubelet_local_api.kinds.conversion import to_served, to_stored
 from pykubelet_local_api.kinds.kind import ResourceKind
 from pykubelet_local_api.kinds.table import STORED
@@ -25,7 +26,7 @@ from pykubelet_local_api.store.database import StoredKey
 from pykubelet_local_api.store.store import ObjectStore, Transaction
 from pykubelet_local_api.strategies.strategy import Context, KindStrategy
 from pykubelet_local_api.strategies.table import strategy_of
-from pykubelet_local_api.write_options import DeletionOptions, WriteOptions
+from pykubelet_local_api.write_options import DIRECTORY_MANAGER, DeletionOptions, WriteOptions
 
 #: As in upstream: letters and digits that form no words.
 NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -116,6 +117,7 @@ class ObjectRegistry:
         meta["uid"], meta["creationTimestamp"] = str(uuid.uuid4()), timestamp(at.now)
         strategy, context = strategy_of(kind), Context(at, options.user)
         managers = _managers(kind, None, new, options, strategy, context)
+        _check_managers(kind, None, new, managers, options)
         strategy.prepare_create(new, context)
         if strategy.has_generation:
             meta["generation"] = 1
@@ -173,6 +175,7 @@ class ObjectRegistry:
         meta.pop("selfLink", None)
         strategy, context = strategy_of(kind), Context(at, options.user, subresource)
         managers = _managers(kind, old, new, options, strategy, context)
+        _check_managers(kind, old, new, managers, options)
         strategy.prepare_update(new, old, context)
         found = [
             *(_metadata_errors(kind, strategy, meta) if not subresource else ()),
@@ -381,6 +384,19 @@ def _managers(
         written = copied(new)
         strategy.default(written, old, context)
     return record_update(STORED[kind.storage], old, written, options.manager, context.view.now, context.subresource)
+
+
+def _check_managers(
+    kind: ResourceKind, old: Json | None, new: Json, managers: list[Json] | None, options: WriteOptions
+) -> None:
+    """Who may change an object could otherwise have it deleted, as one that has left the folder of files. Raises StatusError 403."""
+    is_reserved = any(entry.get("manager") == DIRECTORY_MANAGER for entry in managers or ())
+    if not is_reserved or MASTERS in options.user.groups:
+        return
+    before = old["metadata"].get("managedFields") if old is not None else None
+    if not any(entry.get("manager") == DIRECTORY_MANAGER for entry in before or ()):
+        why = f'the field manager "{DIRECTORY_MANAGER}" is that of the files which administrators apply'
+        raise errors.forbidden(kind, str(new["metadata"].get("name") or ""), why)
 
 
 def _set_managers(new: Json, managers: list[Json] | None) -> None:

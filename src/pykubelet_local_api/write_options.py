@@ -5,6 +5,9 @@ from __future__ import annotations
 from pykubelet.base.kit.values import Value
 from pykubelet_local_api.view import RequestUser
 
+#: The field manager of the folder whose files are applied. What it has applied is deleted when it leaves the folder.
+DIRECTORY_MANAGER = "pykubelet-directory"
+
 
 class WriteOptions(Value):
     """How to write. `manager`: the field manager. `is_apply`: the new object has its managed fields already (server-side apply).

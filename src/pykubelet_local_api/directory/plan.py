@@ -12,9 +12,10 @@ from pykubelet_local_api.kinds.order import apply_rank
 from pykubelet_local_api.kinds.table import STORED
 from pykubelet_local_api.objects import Json, is_deleting, name_of, namespace_of, uid_of
 from pykubelet_local_api.view import View
+from pykubelet_local_api.write_options import DIRECTORY_MANAGER
 
-#: The field manager of what comes from the folder.
-MANAGER = "pykubelet-directory"
+#: The field manager of what comes from the folder: only administrators may use it.
+MANAGER = DIRECTORY_MANAGER
 #: Namespaces that every cluster has. They are never deleted.
 _KEPT = frozenset({"default", "kube-node-lease", "kube-public", "kube-system"})
 

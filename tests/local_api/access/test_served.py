@@ -264,3 +264,28 @@ async def test_the_api_is_no_administrator_where_a_node_leads_back_to_it(call: C
     assert 'User "kube-apiserver-kubelet-client" cannot list resource "secrets"' in answer["message"]
     code, answer = await call("admin", "GET", f"{proxy}{proxy}{proxy}/healthz")
     assert (code, answer["message"]) == (403, "this API is no agent: the Node names an address that leads to it")
+
+
+async def test_only_administrators_use_the_field_manager_of_files(call: Caller) -> None:
+    """What it has applied is deleted when it leaves the folder, so that the right to patch would be one to delete."""
+    role = rbac("ClusterRole", "patcher", rules=[rule("create get patch update", "configmaps")])
+    assert (await call("admin", "POST", f"{RBAC}/clusterroles", without_uid(role)))[0] == 201
+    assert (await call("admin", "POST", f"{RBAC}/clusterrolebindings", without_uid(bound(role, "User:jane"))))[0] == 201
+    path = "/api/v1/namespaces/default/configmaps"
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}}
+    assert (await call("admin", "POST", path, body))[0] == 201
+    apply: dict[str, str] = {"Content_Type": "application/apply-patch+yaml"}
+    fields = f"{path}/c?fieldManager=pykubelet-directory&force=true"
+    status, answer = await call("admin", "PATCH", fields, body, Impersonate_User="jane", **apply)
+    assert (status, answer["message"]) == (
+        403,
+        'configmaps "c" is forbidden: the field manager "pykubelet-directory" is that of the files which administrators apply',
+    )
+    _, stored = await call("admin", "GET", f"{path}/c")
+    stored["metadata"]["managedFields"][0] |= {"manager": "pykubelet-directory", "operation": "Apply"}
+    assert (await call("admin", "PUT", f"{path}/c", stored, Impersonate_User="jane"))[0] == 403
+    assert (await call("admin", "PATCH", fields, body, **apply))[0] == 200
+    body["data"] = {"a": "c"}
+    assert (
+        await call("admin", "PATCH", f"{path}/c?fieldManager=x&force=true", body, Impersonate_User="jane", **apply)
+    )[0] == 200
