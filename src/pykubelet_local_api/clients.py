@@ -40,7 +40,11 @@ class Clients:
     def check_resource(self, user: RequestUser, verb: str, target: Target, field_selector: str = "") -> None:
         """Raises 403 unless the client may do this to a resource."""
         kind = target.kind
-        equal = tuple((path, value) for path, is_equal, value in read_field_selector(field_selector) if is_equal)
+        try:
+            wanted = read_field_selector(field_selector)
+        except ValueError:  # refused later
+            wanted = []
+        equal = tuple((path, value) for path, is_equal, value in wanted if is_equal)
         name = target.name or next(
             (
                 value

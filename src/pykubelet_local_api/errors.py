@@ -66,6 +66,11 @@ def bad_request(message: str) -> StatusError:
     return StatusError(400, "BadRequest", message)
 
 
+def no_name(name: str) -> StatusError:
+    """400: the object has no name. `name`: that of the URL."""
+    return bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+
+
 def unauthorized() -> StatusError:
     """401: no valid credential."""
     return StatusError(401, "Unauthorized", "Unauthorized")
@@ -81,15 +86,23 @@ def unknown_path() -> StatusError:
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
-def already_exists(kind: ResourceKind, name: str) -> StatusError:
-    """409: the name is in use."""
-    return StatusError(409, "AlreadyExists", f'{kind.resource} "{name}" already exists', _details(kind, name))
+def already_exists(kind: ResourceKind, name: str, *, is_deleting: bool = False) -> StatusError:
+    """409: the name is in use. `is_deleting`: by an object whose deletion has begun."""
+    why = "object is being deleted: " if is_deleting else ""
+    return StatusError(409, "AlreadyExists", f'{why}{kind.resource} "{name}" already exists', _details(kind, name))
 
 
 def conflict(kind: ResourceKind, name: str, why: str) -> StatusError:
     """409: the object is not what the client took it for."""
     message = f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}'
     return StatusError(409, "Conflict", message, _details(kind, name))
+
+
+def precondition_failed(kind: ResourceKind, name: str, why: str) -> StatusError:
+    """409: a precondition of a deletion does not hold. The message names the kind, not the resource."""
+    shown = f"{kind.name}.{kind.group}" if kind.group else kind.name
+    message = f'Operation cannot be fulfilled on {shown} "{name}": {why}'
+    return StatusError(409, "Conflict", message, _details(kind, name) | {"kind": kind.name})
 
 
 def was_modified(kind: ResourceKind, name: str) -> StatusError:
@@ -133,7 +146,12 @@ def expired(message: str) -> StatusError:
 
 def method_not_allowed() -> StatusError:
     """405: the resource has no such verb."""
-    return StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+    return StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
+
+
+def unsupported_patch() -> StatusError:
+    """415: the body is none of the patches."""
+    return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
 def unsupported_media_type(accepted: Sequence[str]) -> StatusError:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pykubelet.base.api import labels as names
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.values import Value
-from pykubelet.base.manifests.validation.errors import Errors, invalid, invalids, required
+from pykubelet.base.manifests.validation.errors import Errors, forbidden, invalid, invalids, required, show
 from pykubelet_local_api import errors
 from pykubelet_local_api.access.rbac import MASTERS
 from pykubelet_local_api.kinds.conversion import to_served, to_stored
@@ -32,6 +32,7 @@ from pykubelet_local_api.write_options import DIRECTORY_MANAGER, DeletionOptions
 NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 MAX_GENERATED = 63 - 5
 NAME_TRIES = 8
+OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 #: Metadata that only this module sets.
 _KEPT = (
@@ -126,8 +127,8 @@ class ObjectRegistry:
         if found:
             raise errors.invalid(kind, name, found)
         key = StoredKey(kind.storage, meta.get("namespace") or "", name)
-        if at.get(key.resource, key.namespace, name) is not None:
-            raise errors.already_exists(kind, name)
+        if (there := at.get(key.resource, key.namespace, name)) is not None:
+            raise errors.already_exists(kind, name, is_deleting=is_deleting(there))
         _set_managers(new, managers)
         return to_served(kind, _put(at, key, new, options, ""))
 
@@ -149,11 +150,16 @@ class ObjectRegistry:
         if stored is None:
             if not may_create:
                 raise errors.not_found(kind, name)
-            return self._create(at, kind, namespace, edit(None), options), True
+            made = edit(None)
+            (made.get("metadata") or {}).pop("resourceVersion", None)  # of an object that is gone
+            return self._create(at, kind, namespace, made, options), True
         old = to_served(kind, copied(stored))
         body = edit(copied(old))
         _check_type(kind, body)
-        _check_identity(kind, namespace, name, old, body.get("metadata") or {})
+        meta = body.get("metadata") or {}
+        _check_identity(kind, namespace, name, old, meta, options)
+        if wrong := _immutable_errors(old["metadata"], meta):
+            raise errors.invalid(kind, name, wrong)
         new = to_stored(kind, body)
         return to_served(kind, self._replace(at, key, kind, stored, new, options, subresource)), False
 
@@ -190,7 +196,7 @@ class ObjectRegistry:
         if _is_same(old, new):
             return old
         if is_deleting(new) and not _holds(new) and not meta.get("deletionGracePeriodSeconds"):
-            return at.remove(key, new)
+            return _with_version(new, at.remove(key))
         return _put(at, key, new, options, old["metadata"]["resourceVersion"])
 
     # -- delete
@@ -209,6 +215,7 @@ class ObjectRegistry:
         strategy.prepare_delete(new, Context(at, options.user))
         _set_propagation(new, options.propagation or _marked_propagation(old) or strategy.default_propagation(old))
         was_deleting = is_deleting(old)
+        before_s = int(meta.get("deletionGracePeriodSeconds") or 0)
         if not was_deleting:
             grace_s = strategy.grace_s(old, options.grace_s)
             meta["deletionTimestamp"] = timestamp(at.now + grace_s)
@@ -218,11 +225,15 @@ class ObjectRegistry:
         elif options.grace_s is not None:
             _shorten(meta, options.grace_s, at.now)
         if not _holds(new) and not meta.get("deletionGracePeriodSeconds"):
-            last = copied(new) if was_deleting else copied(old) | {"metadata": copied(old["metadata"])}
-            return Deletion(to_served(kind, at.remove(key, last)), True)
+            if strategy.is_graceful and (before_s or not was_deleting):
+                new = at.put(key, new)  # watches see the end of the grace period first
+            removed = at.remove(key)
+            last = new if was_deleting or strategy.is_graceful else old
+            return Deletion(to_served(kind, _with_version(last, old if options.is_dry_run else removed)), True)
         if _is_same(old, new):
             return Deletion(to_served(kind, old), False)
-        return Deletion(to_served(kind, at.put(key, new)), False)
+        found = at.put(key, new)
+        return Deletion(to_served(kind, _with_version(found, old) if options.is_dry_run else found), False)
 
 
 def _shorten(meta: Json, asked_s: int, now: float) -> None:
@@ -254,13 +265,10 @@ def _check_type(kind: ResourceKind, body: Json) -> None:
 
 def _place(kind: ResourceKind, namespace: str, meta: Json) -> None:
     if not kind.is_namespaced:
-        if meta.get("namespace"):
-            raise errors.bad_request("namespace may not be set on a resource of the cluster")
+        meta.pop("namespace", None)
         return
     if meta.setdefault("namespace", namespace) != namespace:
-        raise errors.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+        raise errors.bad_request(OTHER_NAMESPACE)
 
 
 def _generate_name(at: Transaction, kind: ResourceKind, meta: Json) -> None:
@@ -286,20 +294,39 @@ def _metadata_errors(kind: ResourceKind, strategy: KindStrategy, meta: Json) -> 
     return found
 
 
-def _check_identity(kind: ResourceKind, namespace: str, name: str, old: Json, meta: Json) -> None:
+def _with_version(found: Json, removed: Json) -> Json:
+    """An object in its last state, with the version of its deletion."""
+    return found | {"metadata": found["metadata"] | {"resourceVersion": removed["metadata"]["resourceVersion"]}}
+
+
+def _immutable_errors(old: Json, meta: Json) -> Errors:
+    """Changes of metadata that a client may leave out, but not set to another value."""
+    found = []
+    for field in ("uid", "deletionGracePeriodSeconds"):
+        value = meta.get(field)
+        if value not in (None, "") and value != old.get(field):
+            found.append(invalid(f"metadata.{field}", value, "field is immutable"))
+    return found
+
+
+def _check_identity(
+    kind: ResourceKind, namespace: str, name: str, old: Json, meta: Json, options: WriteOptions
+) -> None:
     """The name, namespace, UID and resource version in a body, if there, are those of the object."""
     if meta.get("name", name) != name:
         raise errors.bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
     if (meta.get("namespace") or namespace) != namespace:
-        raise errors.bad_request(
-            f"the namespace of the object ({meta['namespace']}) does not match the namespace on the URL ({namespace})"
-        )
+        raise errors.bad_request(OTHER_NAMESPACE)
     version = meta.get("resourceVersion")
     if version not in (None, "", "0") and version != old["metadata"]["resourceVersion"]:
         raise errors.was_modified(kind, name)
     uid = meta.get("uid")
-    if uid and uid != old["metadata"]["uid"]:
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old['metadata']['uid']}"
+    if uid and uid != old["metadata"]["uid"] and not options.is_patch:
+        key = "/".join(part for part in ("/registry", kind.plural, namespace, name) if part)
+        why = (
+            f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: "
+            f"UID in precondition: {uid}, UID in object meta: {old['metadata']['uid']}"
+        )
         raise errors.conflict(kind, name, why)
 
 
@@ -310,13 +337,13 @@ def _check_preconditions(kind: ResourceKind, old: Json, options: DeletionOptions
             f"the UID in the precondition ({options.uid}) does not match the UID in record ({meta['uid']}). "
             "The object might have been deleted and then recreated"
         )
-        raise errors.conflict(kind, meta["name"], why)
+        raise errors.precondition_failed(kind, meta["name"], why)
     if options.resource_version and options.resource_version != meta["resourceVersion"]:
         why = (
             f"the ResourceVersion in the precondition ({options.resource_version}) does not match the ResourceVersion in record "
             f"({meta['resourceVersion']}). The object might have been modified"
         )
-        raise errors.conflict(kind, meta["name"], why)
+        raise errors.precondition_failed(kind, meta["name"], why)
 
 
 def _finalizer_errors(old: Json, new: Json) -> Errors:
@@ -325,11 +352,8 @@ def _finalizer_errors(old: Json, new: Json) -> Errors:
         return []
     added = sorted(set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ()))
     detail = "no new finalizers can be added if the object is being deleted, found new finalizers "
-    return (
-        [invalid("metadata.finalizers", added, detail + f"[]string{{{', '.join(repr(name) for name in added)}}}")]
-        if added
-        else []
-    )
+    listed = ", ".join(show(name) for name in added)
+    return [forbidden("metadata.finalizers", f"{detail}[]string{{{listed}}}")] if added else []
 
 
 def _holds(found: Json) -> bool:

@@ -235,7 +235,11 @@ def version_body() -> Json:
         "major": major,
         "minor": minor,
         "gitVersion": version,
+        "gitCommit": "",
         "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "",
         "platform": f"linux/{machine}",
     }
 

@@ -12,7 +12,8 @@ DIRECTORY_MANAGER = "pykubelet-directory"
 class WriteOptions(Value):
     """How to write. `manager`: the field manager. `is_apply`: the new object has its managed fields already (server-side apply).
 
-    `is_dry_run`: decide everything, and store nothing. `is_large`: the body is, so that the decision takes long.
+    `is_dry_run`: decide everything, and store nothing. `is_large`: the body is, so that the decision takes long. `is_patch`: the new
+    object is the old one with changes.
     """
 
     user: RequestUser
@@ -20,6 +21,7 @@ class WriteOptions(Value):
     is_apply: bool = False
     is_dry_run: bool = False
     is_large: bool = False
+    is_patch: bool = False
 
 
 class DeletionOptions(Value):

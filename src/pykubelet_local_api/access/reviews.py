@@ -101,8 +101,9 @@ def wanted_by(spec: Json, user: RequestUser) -> tuple[AccessAttributes, list[str
 def _field_requirements(selector: Json) -> tuple[tuple[tuple[str, str], ...], list[str]]:
     text = "spec.resourceAttributes.fieldSelector"
     if selector.get("rawSelector"):
-        found = list(read_field_selector(selector["rawSelector"]))
-        if any(not path for path, _, _ in found):
+        try:
+            found = read_field_selector(selector["rawSelector"])
+        except ValueError:
             return (), [f"{text} ignored due to parse error"]
         return tuple((path, value) for path, is_equal, value in found if is_equal), []
     equals, bad, read = [], 0, 0

@@ -22,7 +22,7 @@ _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
 def _name(item: Json) -> str:
-    return str(item["metadata"]["name"])
+    return str(item["metadata"].get("name", ""))  # a bookmark has none
 
 
 def _spec(item: Json) -> Json:

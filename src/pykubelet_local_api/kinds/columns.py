@@ -149,4 +149,4 @@ def _row(kind: ResourceKind, item: Json, cells: Callable[[Json, float], list[Any
 
 
 def _plain_cells(item: Json, _now: float) -> list[Any]:
-    return [item["metadata"]["name"], item["metadata"].get("creationTimestamp")]
+    return [item["metadata"].get("name", ""), item["metadata"].get("creationTimestamp")]

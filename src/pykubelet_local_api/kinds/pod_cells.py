@@ -14,7 +14,7 @@ _ENDED = ("Failed", "Succeeded")
 
 def pod_cells(item: Json, now: float) -> list[Any]:
     """Name, ready containers, status, restarts, age; IP, node, nominated node, readiness gates."""
-    spec, status = item["spec"], item.get("status") or {}
+    spec, status = item.get("spec") or {}, item.get("status") or {}
     sidecars = {
         found.get("name") for found in spec.get("initContainers") or () if found.get("restartPolicy") == "Always"
     }
@@ -34,7 +34,7 @@ def pod_cells(item: Json, now: float) -> list[Any]:
         restarts = f"{seen.restarts} ({age_of(seen.last, now)} ago)"
     address = next((found.get("ip") for found in status.get("podIPs") or ()), None) or status.get("podIP") or NONE
     return [
-        *(item["metadata"]["name"], f"{seen.ready}/{total}", reason, restarts, age(item, now)),
+        *(item["metadata"].get("name", ""), f"{seen.ready}/{total}", reason, restarts, age(item, now)),
         *(address, spec.get("nodeName") or NONE, status.get("nominatedNodeName") or NONE, _gates(spec, status)),
     ]
 

@@ -9,7 +9,9 @@ import msgspec
 
 from pykubelet_local_api.errors import StatusError
 from pykubelet_local_api.kinds.decode import Decoded, FieldValidation, WrongType, decode, strict_text
+from pykubelet_local_api.kinds.kind import ResourceKind
 from pykubelet_local_api.kinds.schema import Schema
+from pykubelet_local_api.kinds.table import BY_TYPE
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.patch.strategic import go_text
 
@@ -31,6 +33,21 @@ def decode_patched(
     if listed and validation is FieldValidation.STRICT:
         raise _invalid(patched, strategic, strict_text(listed))
     return Decoded(found.object, listed if validation is FieldValidation.WARN else ())
+
+
+def check_patched_type(kind: ResourceKind, found: Json, patched: Json, strategic: Any = None) -> None:
+    """Refuse a patch that makes the object one of another kind. Raises StatusError 422."""
+    given = (found.get("apiVersion") or "", found.get("kind") or "")
+    if given == (kind.api_version, kind.name):
+        return
+    other = BY_TYPE.get(given)
+    internal = kind.definition.split(".")[3]
+    if other is not None:
+        why = f"converting ({other.version}.{other.name}) to ({internal}.{kind.name}): unknown conversion"
+    else:
+        scheme = "pkg/api/legacyscheme/scheme.go:30"
+        why = f'no kind "{given[1]}" is registered for version "{given[0]}" in scheme "{scheme}"'
+    raise _invalid(patched, strategic, why)
 
 
 def _invalid(patched: Json, strategic: Any, why: str) -> StatusError:

@@ -14,6 +14,7 @@ import msgspec
 from pykubelet.base.api.document import DocumentError
 from pykubelet.base.api.documents import read_document
 from pykubelet.base.kit.values import Value
+from pykubelet.base.manifests.validation.errors import show
 from pykubelet.net.http.server import Response
 from pykubelet.net.http.wire import Request
 from pykubelet_local_api.errors import StatusError, bad_request, unsupported_media_type
@@ -21,8 +22,12 @@ from pykubelet_local_api.kinds.columns import table
 from pykubelet_local_api.kinds.kind import ResourceKind
 from pykubelet_local_api.kinds.protobuf import ProtobufDecodeError, decode_object
 from pykubelet_local_api.objects import Json
+from pykubelet_local_api.rest.json_errors import json_error
 
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
+APPLY_YAML = "application/apply-patch+yaml"
+#: How messages about bodies that are no JSON begin.
+NOT_JSON = "couldn't get version/kind; json parse error: "
 #: The media types of objects in bodies.
 OBJECTS = (JSON, YAML, PROTOBUF)
 META = "meta.k8s.io/v1"
@@ -49,22 +54,38 @@ class Accepted(Value):
     drops_managed: bool = False
 
 
-def negotiate(request: Request) -> Accepted:
-    """The first form of the header Accept that is served. Raises StatusError 406."""
+def negotiate(request: Request, kind: ResourceKind, verb: str) -> Accepted:
+    """The first form of the header Accept that is served. Raises StatusError 400 or 406."""
     header = request.headers.get("accept", "")
+    is_json = False
     for clause in header.split(",") if header else ("*/*",):
         media_type, *parameters = (part.strip() for part in clause.split(";"))
         if media_type in ("*/*", "application/*", ""):
             media_type = JSON
         if media_type != JSON:
             continue
+        is_json = True
         values = dict(parameter.partition("=")[::2] for parameter in parameters)
         form = values.get("as", "")
         if form and not (form in set(Form) and values.get("g") == "meta.k8s.io" and values.get("v") == "v1"):
             continue
+        is_list = verb in ("list", "deletecollection")
+        if verb != "watch" and form == (Form.METADATA if is_list else Form.METADATA_LIST):
+            internal = f"*{kind.definition.split('.')[3]}.{kind.list_name if is_list else kind.name}"
+            what = "is a list" if is_list else "is not a list"
+            raise StatusError(
+                406, "NotAcceptable", f"you requested {form}, but the requested object {what} ({internal})"
+            )
+        include = request.first("includeObject") or "Metadata"
+        if form == Form.TABLE and include not in ("Metadata", "Object", "None"):
+            why = f"includeObject: Invalid value: {show(include)}: must be 'Metadata', 'Object', 'None', or empty"
+            raise bad_request(f"Unable to convert to Table as requested: {why}")
         drops = "metadata.managedFields" in values.get("drop", "")
-        return Accepted(Form(form), request.first("includeObject") or "Metadata", drops)
-    raise StatusError(406, "NotAcceptable", f"only the following media types are accepted: {JSON}")
+        return Accepted(Form(form), include, drops)
+    if is_json:
+        raise StatusError(406, "NotAcceptable", f"only the following media types are accepted: {JSON}")
+    message = f"406: Not Acceptable\n\nAvailable representations: {JSON}"
+    raise StatusError(406, "NotAcceptable", message, {})
 
 
 def shown_object(accepted: Accepted, kind: ResourceKind, found: Json, now: float) -> Json:
@@ -86,6 +107,7 @@ def shown_list(accepted: Accepted, kind: ResourceKind, items: Sequence[Json], me
         case Form.TABLE:
             return table(kind, items, now, accepted.include, metadata)
         case Form.OBJECT:
+            shown: list[Json] | None
             name, api_version, shown = (
                 kind.list_name,
                 kind.api_version,
@@ -97,6 +119,8 @@ def shown_list(accepted: Accepted, kind: ResourceKind, items: Sequence[Json], me
                 META,
                 [_metadata_of(_dropped(accepted, item)) for item in items],
             )
+    if accepted.form is not Form.OBJECT and not shown:
+        shown = None  # as in the answer of an API server
     return {"kind": name, "apiVersion": api_version, "metadata": metadata, "items": shown}
 
 
@@ -146,8 +170,12 @@ def read_body(request: Request, data: bytes, definition: str, accepted: Sequence
             raise bad_request(f"the body cannot be decoded: {error}") from error
     try:
         document = read_document(data)
+        if media_type != YAML and media_type != APPLY_YAML and not document.is_json and (why := json_error(data)):
+            raise bad_request(f"{NOT_JSON}{why}")
     except DocumentError as error:
-        raise bad_request(f"couldn't get version/kind; json parse error: {error}") from error
+        if media_type != YAML and media_type != APPLY_YAML and (why := json_error(data)):
+            raise bad_request(f"{NOT_JSON}{why}") from error
+        raise bad_request(f"{NOT_JSON}{error}") from error
     if document.more:
         raise bad_request("the body has more than one document")
     places = document.duplicates

@@ -17,6 +17,7 @@ from pykubelet.net.http.wire import BadRequest, Request
 from pykubelet_local_api.errors import StatusError, method_not_allowed, too_large, unknown_path
 from pykubelet_local_api.kinds.discovery import discovery
 from pykubelet_local_api.kinds.openapi import openapi
+from pykubelet_local_api.kinds.table import KINDS
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.registry import ObjectRegistry
 from pykubelet_local_api.rest.access import ClientAccess
@@ -30,9 +31,9 @@ from pykubelet_local_api.rest.formats import (
     shown_list,
     shown_object,
 )
-from pykubelet_local_api.rest.options import ListOptions, read_list_options
+from pykubelet_local_api.rest.options import ListOptions, read_bool, read_list_options
 from pykubelet_local_api.rest.paths import Target, parse_target
-from pykubelet_local_api.rest.reads import Page, read_list, read_object, selected
+from pykubelet_local_api.rest.reads import Page, check_version_exists, read_list, read_object, selected
 from pykubelet_local_api.rest.subresources import Acts
 from pykubelet_local_api.rest.watches import WatchRequest, WatchStream
 from pykubelet_local_api.rest.writes import Write, Writes
@@ -41,7 +42,13 @@ from pykubelet_local_api.view import RequestUser
 
 log = Log("local-api")
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_HEALTH = ("/healthz", "/livez", "/readyz")
+_HEALTH = frozenset(f"/{name}{part}" for name in ("healthz", "livez", "readyz") for part in ("", "/ping"))
+#: Below these paths, answers to paths that are not served are a Status.
+_OF_RESOURCES = (
+    "/api/",
+    "/version/",
+    *(f"/apis/{group}/" for group in dict.fromkeys(kind.group for kind in KINDS if kind.group)),
+)
 #: A list of more objects is sent in parts, so that the event loop is not held while it is encoded.
 WHOLE_LIST = 200
 #: The most bytes of a body that is no object: options, reviews, bindings. They are read on the event loop.
@@ -104,9 +111,11 @@ class ObjectsHandler:
         path = request.path if request.path == "/" else request.path.rstrip("/")
         if request.method not in ("GET", "HEAD"):
             self._access.check_path(user, _VERBS.get(request.method, request.method.lower()), path)
-            raise method_not_allowed() if discovery(path, "") is not None else unknown_path()
+            if path == "/version" or discovery(path, "") is not None:
+                raise method_not_allowed()
+            return _nothing_there(request.path)
         self._access.check_path(user, "get", path)
-        if path.startswith(_HEALTH):
+        if path in _HEALTH:
             problem = self._problem() if path.startswith("/readyz") else ""
             return text(500 if problem else 200, problem or "ok")
         if path == "/version":
@@ -118,38 +127,39 @@ class ObjectsHandler:
             return Response(200, document.body, document.content_type)
         if (keys := self._access.document(path)) is not None:
             return Response(200, msgspec.json.encode(keys), JSON)
-        raise unknown_path()
+        return _nothing_there(request.path)
 
     # -- resources
 
     async def _resource(self, asked: AskedRequest) -> Answer:
         request, target = asked.request, asked.target
         verb = _VERBS.get(request.method)
-        if verb is None:
+        if verb is None or request.method == "HEAD":
             raise method_not_allowed()
-        options = read_list_options(request) if verb == "get" and not target.subresource else None
-        if options is not None and (options.is_watch or not target.name):
-            verb = "watch" if options.is_watch else "list"
+        if verb == "get" and (target.is_watch or not target.name):
+            verb = "watch" if target.is_watch or read_bool(request, "watch") else "list"
         if verb == "delete" and not target.name:
             verb = "deletecollection"
         self._access.check_resource(asked.user, verb, target, request.first("fieldSelector"))
         if target.kind.name in ("Pod", "Node", "Service") and target.subresource in _STREAMED:
             return await self._streams(asked)
-        if options is not None and verb in ("list", "watch"):
+        accepted = negotiate(request, target.kind, verb)
+        if verb in ("list", "watch"):
             if verb not in target.kind.verbs:
                 raise method_not_allowed()
-            return self._collection(asked, options)
+            return self._collection(asked, read_list_options(request, is_watch=verb == "watch"), accepted)
+        if target.is_watch or (target.kind.is_namespaced and not target.namespace):
+            raise method_not_allowed()  # that path has objects of all namespaces
         if verb == "get":
-            if target.kind.is_review or target.subresource in _ACTS:
+            if target.kind.is_review or target.subresource in _NOT_READ:
                 raise method_not_allowed()
+            check_version_exists(self._store, request)
             found = read_object(self._store, target.kind, target.namespace, target.name)
-            accepted = negotiate(request)
             return answer(shown_object(accepted, target.kind, found, self._store.now))
-        return await self._write(asked, verb)
+        return await self._write(asked, verb, accepted)
 
-    def _collection(self, asked: AskedRequest, options: ListOptions) -> Answer:
+    def _collection(self, asked: AskedRequest, options: ListOptions, accepted: Accepted) -> Answer:
         kind, namespace = asked.target.kind, asked.target.namespace
-        accepted = negotiate(asked.request)
         if options.is_watch:
             wants = selected(kind, options)
             stream = WatchStream(
@@ -161,10 +171,10 @@ class ObjectsHandler:
             return StreamedResponse(200, _list_in_parts(accepted, asked.target, page, self._store.now), JSON)
         return answer(shown_list(accepted, kind, page.items, page.metadata, self._store.now))
 
-    async def _write(self, asked: AskedRequest, verb: str) -> Answer:
+    async def _write(self, asked: AskedRequest, verb: str, accepted: Accepted) -> Answer:
         target = asked.target
         body = await asked.connection.read_body()
-        write = Write(asked.request, body, target, asked.user, negotiate(asked.request))
+        write = Write(asked.request, body, target, asked.user, accepted)
         try:
             async with asyncio.timeout(WRITE_LIMIT_S):
                 return await self._done(write, verb)
@@ -205,6 +215,12 @@ class ObjectsHandler:
 
 _STREAMED = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 _ACTS = frozenset({"binding", "eviction", "token"})
+_NOT_READ = _ACTS | {"finalize"}
+
+
+def _nothing_there(path: str) -> Response:
+    """The answer to a path that is not served."""
+    return failure(unknown_path()) if path.startswith(_OF_RESOURCES) else text(404, "404 page not found\n")
 
 
 async def _list_in_parts(accepted: Accepted, target: Target, page: Page, now: float) -> AsyncIterator[bytes]:

@@ -11,6 +11,7 @@ class Target(Value):
     """What a path names: a collection (`name` empty), an object, or a subresource.
 
     `rest`: what follows the subresource, without its first slash; only proxies have it.
+    `is_watch`: a path of the older form for watches, `/api/v1/watch/...`, which alone can watch one name.
     """
 
     kind: ResourceKind
@@ -18,6 +19,7 @@ class Target(Value):
     name: str = ""
     subresource: str = ""
     rest: str = ""
+    is_watch: bool = False
 
 
 def parse_target(path: str) -> Target | None:
@@ -29,6 +31,9 @@ def parse_target(path: str) -> Target | None:
             pass
         case _:
             return None
+    is_watch = parts[:1] == ["watch"]
+    if is_watch:
+        parts = parts[1:]
     namespace = ""
     if len(parts) > 2 and parts[0] == "namespaces" and (group, version, parts[2]) in BY_PATH:
         namespace, parts = parts[1], parts[2:]
@@ -37,9 +42,17 @@ def parse_target(path: str) -> Target | None:
     kind = BY_PATH.get((group, version, parts[0])) if parts else None
     if kind is None or (namespace and not kind.is_namespaced):
         return None
+    if len(parts) == 2 and not parts[1]:
+        parts = parts[:1]
     _, name, subresource, *rest = (*parts, "", "")[: max(3, len(parts))]
     if (subresource and subresource not in kind.subresources) or (rest and subresource != "proxy"):
         return None
     if not name and len(parts) > 1:
         return None
-    return Target(kind, namespace, name, subresource, "/".join(rest))
+    if kind.is_review and (name or (kind.is_namespaced and not namespace)):
+        return None
+    if kind.is_namespaced and name and not namespace:
+        return None
+    if is_watch and (subresource or "watch" not in kind.verbs):
+        return None
+    return Target(kind, namespace, name, subresource, "/".join(rest), is_watch)

@@ -5,24 +5,22 @@ Source: Kubernetes documentation, "Labels and Selectors" and "Field Selectors".
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from pykubelet.base.api.core import LabelSelector, LabelSelectorRequirement
-from pykubelet.base.api.labels import label_value_errors, matches_selector, qualified_name_errors
 from pykubelet.base.api.selectors import read_field_selector
-from pykubelet_local_api.errors import StatusError, bad_request
+from pykubelet.base.manifests.validation.errors import show
+from pykubelet_local_api.errors import bad_request
 from pykubelet_local_api.kinds.kind import ResourceKind
 from pykubelet_local_api.objects import Json
+from pykubelet_local_api.rest.label_selectors import read_label_selector
 
 #: Whether a selector takes an object.
 Wants = Callable[[Json], bool]
 #: The most bytes of a selector.
 MAX_BYTES = 64 << 10
-_TOKEN = re.compile(r"\s*([^\s=!,()<>]+|==|=|!=|!|,|\(|\)|<|>)")
-_OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", "in": "In", "notin": "NotIn"}
 
+_OF_ALL = ("metadata.name", "metadata.namespace")
 #: Fields that may be selected beside the name and namespace, by resource.
 _FIELDS: dict[str, tuple[str, ...]] = {
     "pods": (
@@ -73,28 +71,36 @@ def read_selectors(kind: ResourceKind, labels: str, fields: str) -> Wants:
     """The selector of a request. Raises StatusError 400."""
     if len(labels) > MAX_BYTES or len(fields) > MAX_BYTES:
         raise bad_request(f"a selector has more than {MAX_BYTES} bytes")
-    selector = _label_selector(labels) if labels.strip() else None
-    wanted = tuple(read_field_selector(fields)) if fields else ()
-    allowed = (
-        "metadata.name",
-        *(("metadata.namespace",) if kind.is_namespaced else ()),
-        *_FIELDS.get(kind.resource, ()),
-    )
-    for path, _, _ in wanted:
-        if path not in allowed:
-            raise bad_request(
-                f'Unable to find "{kind.api_version}, Resource={kind.plural}" that match label selector "{labels}", '
-                f'field selector "{fields}": field label not supported: {path}'
-            )
-    if selector is None and not wanted:
+    try:
+        requirements = read_label_selector(labels) if labels else []
+        wanted = read_field_selector(fields) if fields else []
+    except ValueError as error:
+        raise bad_request(str(error)) from error
+    _check_fields(kind, [path for path, _, _ in wanted])
+    if not requirements and not wanted:
         return everything
 
     def wants(found: Json) -> bool:
         if any((_value(found, path) == value) is not is_equal for path, is_equal, value in wanted):
             return False
-        return selector is None or matches_selector(selector, found["metadata"].get("labels") or {})
+        given = found["metadata"].get("labels") or {}
+        return all(requirement.fits(given) for requirement in requirements)
 
     return wants
+
+
+def _check_fields(kind: ResourceKind, paths: Sequence[str]) -> None:
+    own = _FIELDS.get(kind.resource)
+    if own is None:
+        for path in paths:
+            if path not in _OF_ALL:
+                known = ", ".join(show(name) for name in _OF_ALL)
+                raise bad_request(f"{show(path)} is not a known field selector: only {known}")
+        return
+    of_all = _OF_ALL if kind.is_namespaced else _OF_ALL[:1]
+    for path in paths:
+        if path not in own and path not in of_all:
+            raise bad_request(f"field label not supported: {path}")
 
 
 def _value(found: Json, path: str) -> str:
@@ -109,90 +115,3 @@ def _value(found: Json, path: str) -> str:
         case (("spec.unschedulable" | "spec.hostNetwork"), _):
             return "true" if value else "false"
     return str(value) if value is not None else ""
-
-
-def _label_selector(text: str) -> LabelSelector:
-    try:
-        return LabelSelector(matchExpressions=tuple(_requirements(_tokens(text))))
-    except ValueError as error:
-        raise _unparsable(text, str(error)) from error
-
-
-def _unparsable(text: str, why: str) -> StatusError:
-    return bad_request(f"unable to parse requirement: {why} (label selector {text!r})")
-
-
-def _tokens(text: str) -> list[str]:
-    found, at = [], 0
-    text = text.rstrip()
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise ValueError(f"found {text[at]!r}, expected: a key, an operator or a value")
-        found.append(match[1])
-        at = match.end()
-    return found
-
-
-def _requirements(tokens: list[str]) -> Iterator[LabelSelectorRequirement]:
-    at = 0
-    while at < len(tokens):
-        requirement, at = _requirement(tokens, at)
-        yield requirement
-        if at < len(tokens):
-            if tokens[at] != ",":
-                raise ValueError(f"found '{tokens[at]}', expected: ',' or end of the text")
-            at += 1
-            if at == len(tokens):
-                raise ValueError("found '', expected: a key after ','")
-
-
-def _requirement(tokens: list[str], at: int) -> tuple[LabelSelectorRequirement, int]:
-    is_absent = tokens[at] == "!"
-    at += is_absent
-    key = _checked(tokens[at] if at < len(tokens) else "", qualified_name_errors, "key")
-    at += 1
-    operator = tokens[at] if at < len(tokens) else ","
-    if is_absent:
-        return LabelSelectorRequirement(key=key, operator="DoesNotExist"), at
-    if operator == ",":
-        return LabelSelectorRequirement(key=key, operator="Exists"), at
-    at += 1
-    if operator in ("in", "notin"):
-        values, at = _values(tokens, at)
-    elif operator in _OPERATORS:
-        values, at = _single_value(tokens, at)
-    else:
-        raise ValueError(f"found '{operator}', expected: in, notin, =, ==, !=")
-    return LabelSelectorRequirement(key=key, operator=_OPERATORS[operator], values=values), at
-
-
-def _values(tokens: list[str], at: int) -> tuple[tuple[str, ...], int]:
-    """The values in parentheses. An empty one between commas is the empty text."""
-    if at >= len(tokens) or tokens[at] != "(":
-        raise ValueError(f"found '{tokens[at] if at < len(tokens) else ''}', expected: '('")
-    values: list[str] = []
-    value = ""
-    for place in range(at + 1, len(tokens)):
-        match tokens[place]:
-            case ")":
-                return (*values, value), place + 1
-            case ",":
-                values.append(value)
-                value = ""
-            case token:
-                value = _checked(token, label_value_errors, "value")
-    raise ValueError("found '', expected: ',' or ')'")
-
-
-def _single_value(tokens: list[str], at: int) -> tuple[tuple[str, ...], int]:
-    if at >= len(tokens) or tokens[at] == ",":
-        return ("",), at
-    return (_checked(tokens[at], label_value_errors, "value"),), at + 1
-
-
-def _checked(text: str, errors: Callable[[str], list[str]], what: str) -> str:
-    found = errors(text)
-    if found:
-        raise ValueError(f"invalid label {what} {text!r}: {'; '.join(found)}")
-    return text

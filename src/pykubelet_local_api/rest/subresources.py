@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pykubelet.net.http.server import Response
-from pykubelet_local_api.errors import StatusError, bad_request
+from pykubelet_local_api.errors import bad_request, method_not_allowed
 from pykubelet_local_api.kinds.table import STORED
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.registry import ObjectRegistry
 from pykubelet_local_api.rest.access import ClientAccess
+from pykubelet_local_api.rest.delete_options import decode_delete_options, read_delete_options
 from pykubelet_local_api.rest.formats import answer, read_body
-from pykubelet_local_api.rest.options import is_dry_run, read_delete_options, read_manager
+from pykubelet_local_api.rest.options import is_dry_run, read_manager
 from pykubelet_local_api.rest.writes import Write
 from pykubelet_local_api.store.store import ObjectStore
 from pykubelet_local_api.strategies.pod_binding import bound, check_eviction, marked_for_eviction
@@ -46,7 +47,7 @@ class Acts:
             case "serviceaccounts", "token":
                 found = self._access.token(write.target.namespace, write.target.name, body, write.user)
                 return answer(found, 201)
-        raise StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+        raise method_not_allowed()
 
     async def _bind(self, write: Write, name: str, body: Json) -> Response:
         """Bind a pod to a node, once. Source: the API reference, Binding."""
@@ -66,7 +67,7 @@ class Acts:
         """Delete a pod. There are no disruption budgets here, so nothing refuses it."""
         target = write.target
         pod = self._store.get("pods", target.namespace, target.name)
-        asked = check_eviction(pod, body, target.name)
+        asked = decode_delete_options(check_eviction(pod, body, target.name))
         options = read_delete_options(write.request, asked, write.user)
         if not options.is_dry_run:
             await self._registry.update(

@@ -55,11 +55,11 @@ class WatchStream:
         self._wakeup = asyncio.Event()
         self._has_columns = False
         options = request.options
-        self._is_initial = options.version in ("", "0") if options.send_initial is None else options.send_initial
+        self._is_initial = bool(options.send_initial)
         self._version = store.version
         if options.version not in ("", "0"):
             asked = parse_version(options.version)
-            if options.send_initial is not None:
+            if options.send_initial:
                 check_not_future(store, asked)
             else:
                 self._version = asked
@@ -80,6 +80,8 @@ class WatchStream:
     async def _stream(self) -> AsyncGenerator[bytes, None]:
         options = self._request.options
         limit_s = min(options.timeout_s or int(TIMEOUT_S * (1 + random.random())), MAX_TIMEOUT_S)
+        if limit_s < 0:
+            return
         loop = asyncio.get_running_loop()
         ends = loop.time() + limit_s
         yield b""  # the head of the answer goes out before the first change
@@ -122,7 +124,7 @@ class WatchStream:
                 lines.clear()
                 await asyncio.sleep(0)
         yield b"".join(lines)
-        if self._request.options.send_initial:
+        if self._request.options.has_bookmarks:
             yield self._bookmark({INITIAL_END: "true"})
 
     def _covers(self, found: Json) -> bool:
@@ -179,21 +181,10 @@ class WatchStream:
 
     def _bookmark(self, annotations: dict[str, str] | None = None) -> bytes:
         kind = self._request.kind
-        meta: Json = {"resourceVersion": str(self._version), "creationTimestamp": None}
+        meta: Json = {"resourceVersion": str(self._version)}
         if annotations:
             meta["annotations"] = annotations
-        found: Json = {"kind": kind.name, "apiVersion": kind.api_version, "metadata": meta}
-        if self._request.accepted.form is Form.TABLE:
-            found = {
-                "kind": "Table",
-                "apiVersion": "meta.k8s.io/v1",
-                "metadata": meta,
-                "columnDefinitions": [],
-                "rows": [],
-            }
-        elif self._request.accepted.form is not Form.OBJECT:
-            found = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta}
-        return _line("BOOKMARK", found)
+        return self._event("BOOKMARK", {"kind": kind.name, "apiVersion": kind.api_version, "metadata": meta})
 
 
 def _line(event: str, found: Json) -> bytes:

@@ -7,29 +7,29 @@ Source: the Kubernetes API reference; Kubernetes documentation, "Server-Side App
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.net.http.server import Response
 from pykubelet.net.http.wire import Request
-from pykubelet_local_api.errors import StatusError, bad_request, needs_version, unsupported_media_type
+from pykubelet_local_api.errors import StatusError, bad_request, needs_version, no_name, unsupported_patch
 from pykubelet_local_api.kinds.decode import FieldValidation, check_validation, decode, decode_body
 from pykubelet_local_api.kinds.kind import ResourceKind
 from pykubelet_local_api.kinds.schema import schema_of
 from pykubelet_local_api.objects import Json, json_type
 from pykubelet_local_api.patch.json_patch import check_operations, json_patch, merge_patch, unknown_members
 from pykubelet_local_api.patch.managed import apply
-from pykubelet_local_api.patch.patched import decode_patched
+from pykubelet_local_api.patch.patched import check_patched_type, decode_patched
 from pykubelet_local_api.patch.strategic import strategic_patch
 from pykubelet_local_api.registry import Deletion, ObjectRegistry
 from pykubelet_local_api.rest.access import ClientAccess
-from pykubelet_local_api.rest.formats import Accepted, ReadBody, answer, read_body, shown_list, shown_object
+from pykubelet_local_api.rest.delete_options import DELETE_OPTIONS, decode_delete_options, read_delete_options
+from pykubelet_local_api.rest.formats import NOT_JSON, Accepted, ReadBody, answer, read_body, shown_list, shown_object
+from pykubelet_local_api.rest.json_errors import summary
 from pykubelet_local_api.rest.large_bodies import LargeBodies
 from pykubelet_local_api.rest.options import (
     invalid_options,
     is_dry_run,
     read_bool,
-    read_delete_options,
     read_list_options,
     read_manager,
 )
@@ -44,7 +44,6 @@ from pykubelet_local_api.write_options import WriteOptions
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 STRATEGIC_PATCH, APPLY_PATCH = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
 PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
-DELETE_OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
 #: So many warnings are sent at most, each with so many characters.
 MAX_WARNINGS, MAX_WARNING = 10, 1000
 
@@ -89,7 +88,7 @@ class Writes:
         options, target = _options(write, "UpdateOptions"), write.target
         body, warnings = await self._large.run(write.body, lambda: _read_object(write, "UpdateOptions"))
         if not (body.get("metadata") or {}).get("name"):
-            raise bad_request("the name of the object (based on URL) was undeterminable: name must be provided")
+            raise no_name(target.name)
         strategy = strategy_of(write.kind)
         old = self._store.get(write.kind.storage, target.namespace, target.name)
         if old and not strategy.allows_unconditional_update and not body["metadata"].get("resourceVersion"):
@@ -115,15 +114,16 @@ class Writes:
         """PATCH of an object or a subresource, of one of four types."""
         media_type = write.request.headers.get("content-type", "").partition(";")[0].strip()
         if media_type not in PATCHES:
-            raise unsupported_media_type(PATCHES)
+            raise unsupported_patch()
         is_apply = media_type == APPLY_PATCH
         target, options = write.target, _options(write, "PatchOptions", is_apply=is_apply)
+        options = replace(options, is_patch=True)
         validation = check_validation(write.request.first("fieldValidation"), "PatchOptions")
         is_forced = read_bool(write.request, "force")
         if is_forced and not is_apply:
-            raise invalid_options("PatchOptions", "force", "Forbidden: may not be specified for non-apply patch")
+            raise invalid_options("PatchOptions", ("force", "Forbidden: may not be specified for non-apply patch"))
         # a patch is JSON, or YAML for an apply; its media type is none of bodies
-        body = await self._large.run(write.body, lambda: read_body(write.request, write.body, "", PATCHES))
+        body = await self._large.run(write.body, lambda: _read_patch(write, media_type))
         warnings: list[str] = []
         edit = (
             self._apply_edit(write, body, validation, options, is_forced, warnings)
@@ -165,6 +165,9 @@ class Writes:
                     new = strategic_patch(old, body.value, schema)
             strategic = body.value if media_type == STRATEGIC_PATCH else None
             decoded = decode_patched(schema, new, validation, remarks, strategic)
+            check_patched_type(write.kind, decoded.object, new, strategic)
+            if not decoded.object["metadata"].get("name"):
+                raise no_name(write.target.name)
             warnings[:] = decoded.remarks
             return decoded.object
 
@@ -195,7 +198,8 @@ class Writes:
         meta = applied.get("metadata")
         name = meta.get("name") if isinstance(meta, dict) else None
         target = write.target
-        if isinstance(name, str) and (name or target.name) != target.name:
+        is_kind = (applied.get("apiVersion"), applied.get("kind")) == (write.kind.api_version, write.kind.name)
+        if is_kind and isinstance(name, str) and (name or target.name) != target.name:
             raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
 
         def edit(old: Json | None) -> Json:
@@ -232,18 +236,17 @@ class Writes:
     async def delete_collection(self, write: Write) -> Response:
         """DELETE of a collection: each object that the selectors take. Answers with the list of them."""
         options = read_delete_options(write.request, _delete_body(write), write.user)
-        page = read_list(self._store, write.kind, write.target.namespace, read_list_options(write.request))
-        found = []
+        page = read_list(
+            self._store, write.kind, write.target.namespace, read_list_options(write.request, is_watch=False)
+        )
         for item in page.items:
             meta = item["metadata"]
             try:
-                deleted = await self._registry.delete(write.kind, meta.get("namespace") or "", meta["name"], options)
+                await self._registry.delete(write.kind, meta.get("namespace") or "", meta["name"], options)
             except StatusError as error:
                 if error.code != 404:  # another client was faster
                     raise
-                continue
-            found.append(deleted.object)
-        return answer(shown_list(write.accepted, write.kind, found, page.metadata, self._store.now))
+        return answer(shown_list(write.accepted, write.kind, page.items, page.metadata, self._store.now))
 
 
 def _options(write: Write, options: str, *, is_apply: bool = False) -> WriteOptions:
@@ -257,16 +260,39 @@ def _options(write: Write, options: str, *, is_apply: bool = False) -> WriteOpti
     )
 
 
-def _object(value: Any) -> Json:
-    if not isinstance(value, dict):
-        raise bad_request("the body is not an object")
-    found: Json = value
-    return found
+def _read_patch(write: Write, media_type: str) -> ReadBody:
+    try:
+        body = read_body(write.request, write.body, "", PATCHES)
+        if body.value is None and media_type == MERGE_PATCH:
+            raise bad_request("Invalid JSON Patch")
+        return body if body.value is not None else replace(body, value=[] if media_type == JSON_PATCH else {})
+    except StatusError as error:
+        if not error.message.startswith(NOT_JSON):
+            raise
+        why = error.message.removeprefix(NOT_JSON)
+        if media_type == APPLY_PATCH:
+            raise bad_request(f"error decoding YAML: error converting YAML to JSON: yaml: {why}") from error
+        raise bad_request(why if media_type == STRATEGIC_PATCH else f"error decoding patch: {why}") from error
 
 
 def _read_object(write: Write, options: str) -> tuple[Json, Sequence[str]]:
     """The object in the body, and warnings about it."""
+    try:
+        return _decoded(write, options)
+    except StatusError as error:
+        # what cannot be read at all is shown
+        if error.message.startswith(NOT_JSON):
+            message = f"the object provided is unrecognized (must be of type {write.kind.name}): {error.message}"
+            raise bad_request(f"{message} ({summary(write.body)})") from error
+        if error.message.startswith("the object provided is unrecognized"):
+            raise bad_request(f"{error.message} ({summary(write.body)})") from error
+        raise
+
+
+def _decoded(write: Write, options: str) -> tuple[Json, Sequence[str]]:
     body = read_body(write.request, write.body, write.kind.definition)
+    if body.value is None and write.body.strip() == b"null":
+        body = replace(body, value={})
     validation = check_validation(write.request.first("fieldValidation"), options)
     remarks = body.yaml_remarks
     if remarks and validation is FieldValidation.STRICT:
@@ -283,7 +309,8 @@ def _delete_body(write: Write) -> Json | None:
     """The DeletionOptions of a body; None without one."""
     if not write.body:
         return None
-    return _object(read_body(write.request, write.body, DELETE_OPTIONS).value)
+    value = read_body(write.request, write.body, DELETE_OPTIONS).value
+    return decode_delete_options(value)
 
 
 def _warning_headers(warnings: Sequence[str]) -> dict[str, str]:

@@ -344,11 +344,12 @@ class Transaction:
         self._add(StoredChange(self.version, kind, key, new, before, data))
         return new
 
-    def remove(self, key: StoredKey, last: Json) -> Json:
-        """Remove an object. `last`: a private copy of its last state; returned with the version of the deletion."""
+    def remove(self, key: StoredKey) -> Json:
+        """Remove an object. Returns what was stored, with the version of the deletion."""
         before = self.get(key.resource, key.namespace, key.name)
+        assert before is not None
         self.version += 1
-        last["metadata"]["resourceVersion"] = str(self.version)
+        last = before | {"metadata": before["metadata"] | {"resourceVersion": str(self.version)}}
         self._add(StoredChange(self.version, ChangeType.DELETED, key, last, before, msgspec.json.encode(last)))
         return last
 

@@ -60,6 +60,7 @@ class PodStrategy(ObjectStrategy):
     """The strategy of pods."""
 
     has_generation = True
+    is_graceful = True
 
     def is_new_generation(self, new: Json, old: Json) -> bool:
         """Whether the spec changed, otherwise than by a binding."""

@@ -28,12 +28,14 @@ class KindStrategy:
     """The strategy of a kind without special rules. `prepare_*` change `new` in place, which is a private copy.
 
     `has_generation`: whether `metadata.generation` counts the changes of the wanted state. `allows_create_on_update`: a PUT of
-    an object that is not there creates it. `allows_unconditional_update`: a PUT needs no resource version.
+    an object that is not there creates it. `allows_unconditional_update`: a PUT needs no resource version. `is_graceful`: deletions
+    have a grace period.
     """
 
     has_generation: bool = False
     allows_create_on_update: bool = False
     allows_unconditional_update: bool = True
+    is_graceful: bool = False
 
     def name_errors(self, name: str) -> list[str]:
         """Why the name is not legal."""

@@ -51,10 +51,10 @@ def test_a_label_selector_takes(selector: str, labels: dict[str, str], fits: boo
 
 
 @pytest.mark.parametrize(
-    "selector", ["=x", "app in x", "app in (x", "app,", "app x", "a/b/c=d", "app=a b", "app>1", "app=" + "x" * 70]
+    "selector", ["=x", "app in x", "app in (x", "app,", "app x", "a/b/c=d", "app=a b", "app>x", "app=" + "x" * 70]
 )
 def test_a_wrong_label_selector_is_refused(selector: str) -> None:
-    with pytest.raises(StatusError, match="unable to parse requirement") as caught:
+    with pytest.raises(StatusError, match=r"unable to parse requirement|expected:") as caught:
         read_selectors(PODS, selector, "")
     assert caught.value.code == 400
 

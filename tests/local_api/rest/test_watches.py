@@ -38,14 +38,13 @@ async def put(store: ObjectStore, name: str, namespace: str = "a", **labels: str
     await store.write(lambda at: at.put(StoredKey("configmaps", namespace, name), found))
 
 
-async def remove(store: ObjectStore, name: str, namespace: str = "a", **labels: str) -> None:
-    last: dict[str, Any] = {"kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace, "labels": labels}}
-    await store.write(lambda at: at.remove(StoredKey("configmaps", namespace, name), last))
+async def remove(store: ObjectStore, name: str, namespace: str = "a") -> None:
+    await store.write(lambda at: at.remove(StoredKey("configmaps", namespace, name)))
 
 
 def watch(store: ObjectStore, namespace: str = "", name: str = "", **parameters: str) -> WatchStream:
-    options = read_list_options(Request("GET", "/", urlencode({"watch": "true", **parameters})))
-    accepted = negotiate(Request("GET", "/"))
+    options = read_list_options(Request("GET", "/", urlencode({"watch": "true", **parameters})), is_watch=True)
+    accepted = negotiate(Request("GET", "/"), KIND, "watch")
     return WatchStream(store, WatchRequest(KIND, namespace, name, selected(KIND, options), options, accepted))
 
 
@@ -93,7 +92,7 @@ async def test_an_object_enters_and_leaves_a_selector(store: ObjectStore) -> Non
     await put(store, "one", app="x", more="1")
     await put(store, "one", app="y")
     await put(store, "one", app="x")
-    await remove(store, "one", app="x")
+    await remove(store, "one")
     found = await read(stream, 5)
     assert short(found) == ["ADDED one", "MODIFIED one", "DELETED one", "ADDED one", "DELETED one"]
     # the object is shown as it was when it fitted, with the version of the change

@@ -41,7 +41,7 @@ def putting(name: str, value: str = "", namespace: str = "default") -> Callable[
 
 
 def removing(name: str) -> Callable[[Transaction], Any]:
-    return lambda at: at.remove(key(name), config_map(name))
+    return lambda at: at.remove(key(name))
 
 
 @asynccontextmanager

@@ -46,13 +46,14 @@ def duplicate_error(place: Place) -> DocumentError:
 class Document(NamedTuple):
     """The value of a text. `duplicates`: the first keys that were given again in one map; `more`: the line of a second document, or 0.
 
-    `nodes`: its values, with aliases and merge keys expanded.
+    `nodes`: its values, with aliases and merge keys expanded. `is_json`: it was read as JSON.
     """
 
     value: Any
     duplicates: tuple[Place, ...] = ()
     more: int = 0
     nodes: int = 0
+    is_json: bool = False
 
     def below(self, lines: int) -> Document:
         """The document with the lines in a text that has so many lines before it."""

@@ -54,7 +54,7 @@ def read_json(text: str, number: Callable[[str], Any]) -> Document:
     except ValueError as error:
         raise NotJSON from error
     nodes = _check_size(value)
-    return Document(value, tuple(_repeated(value)) if repeated else (), nodes=nodes)
+    return Document(value, tuple(_repeated(value)) if repeated else (), nodes=nodes, is_json=True)
 
 
 class _Merged(dict[str, Any]):
@@ -112,7 +112,7 @@ def _check_size(value: Any) -> int:
     level = [value]
     while level:
         depth += 1
-        if depth > MAX_DEPTH + 1:
+        if depth > MAX_DEPTH and any(isinstance(node, dict | list) for node in level):
             raise DocumentError(TOO_DEEP)
         count += len(level)
         if count > MAX_NODES:

@@ -139,11 +139,11 @@ def _text(data: bytes) -> str:
 
 
 def _load_text(text: str) -> Document:
-    if text.lstrip()[:1] == "{":
+    if text.lstrip()[:1] in ("{", "["):
         try:
             return read_json(text, _number)
         except NotJSON:
-            pass  # YAML in flow style also begins with a brace, and its parser has the better error messages
+            pass  # YAML in flow style also begins like this, and its parser has the better error messages
     return _load_yaml(text)
 
 

@@ -116,6 +116,13 @@ def qualified_name_errors(value: str) -> list[str]:
     return errors
 
 
+def label_key_errors(value: str) -> list[str]:
+    """The key of a label in a selector: a qualified name, with words of its own."""
+    return [
+        reason.replace("a qualified name must", "a valid label key must") for reason in qualified_name_errors(value)
+    ]
+
+
 def label_value_errors(value: str) -> list[str]:
     """The value of a label."""
     errors = [_too_long(63)] if _length(value) > 63 else []
