@@ -31,10 +31,12 @@ class Clients:
         self._view = view
         self._tokens = tokens
 
-    def authenticate(self, request: Request, certificate: Mapping[str, Any] | None) -> RequestUser:
+    def authenticate(
+        self, request: Request, certificate: Mapping[str, Any] | None, fingerprint: str = ""
+    ) -> RequestUser:
         """The client, after impersonation."""
         headers = request.headers
-        user = authenticate(certificate, headers.get("authorization", ""), self._view, self._tokens)
+        user = authenticate(certificate, headers.get("authorization", ""), self._view, self._tokens, fingerprint)
         return impersonated(user, headers, self._view)
 
     def check_resource(self, user: RequestUser, verb: str, target: Target, field_selector: str = "") -> None:

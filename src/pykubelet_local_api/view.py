@@ -28,16 +28,16 @@ class View(Protocol):
 
 
 class RequestUser(Value):
-    """The client of a request, as authentication found it. `extra`: further facts, by key."""
+    """The client of a request, as authentication found it. `groups`: in the order of the credential. `extra`: further facts, by key."""
 
     name: str
-    groups: frozenset[str] = frozenset()
+    groups: tuple[str, ...] = ()
     uid: str = ""
     extra: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 #: The user of this package's own changes.
-CONTROL = RequestUser("system:local-api", frozenset({"system:masters", "system:authenticated"}))
+CONTROL = RequestUser("system:local-api", ("system:masters", "system:authenticated"))
 
 
 class Verb(StrEnum):

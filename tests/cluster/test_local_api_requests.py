@@ -32,7 +32,7 @@ def sides(newest_cluster: Cluster, tmp_path: Path) -> Iterator[tuple[Side, Side]
 
 
 def test_answers_are_those_of_the_api_server(sides: tuple[Side, Side]) -> None:
-    steps = chain(reads.steps(), http_errors.http_errors())
+    steps = chain(reads.steps(), http_errors.http_errors(), http_errors.reviews())
     assert not (found := list(compare_all(*sides, steps))), "\n\n".join(found[:20])
 
 

@@ -21,7 +21,7 @@ from pykubelet_local_api.errors import bad_request, unauthorized
 from pykubelet_local_api.view import RequestUser, View
 
 #: A client without a credential.
-NO_USER = RequestUser(ANONYMOUS, frozenset((UNAUTHENTICATED,)))
+NO_USER = RequestUser(ANONYMOUS, (UNAUTHENTICATED,))
 _CREDENTIAL = "authentication.kubernetes.io/credential-id"
 _ACCOUNT = "system:serviceaccount:"
 _EXTRA = "impersonate-extra-"
@@ -70,7 +70,7 @@ def certificate_user(certificate: Certificate, fingerprint: str = "") -> Request
     names = [value for key, value in pairs if key == "commonName"]
     if not names or not names[-1]:
         return None
-    groups = frozenset((*(value for key, value in pairs if key == "organizationName"), AUTHENTICATED))
+    groups = (*(value for key, value in pairs if key == "organizationName"), AUTHENTICATED)
     extra: dict[str, tuple[str, ...]] = {_CREDENTIAL: (f"X509SHA256={fingerprint}",)} if fingerprint else {}
     return RequestUser(names[-1], groups, "", extra)
 
@@ -101,7 +101,7 @@ def impersonated(user: RequestUser, headers: Mapping[str, str], view: View) -> R
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{account[0]}")
     added = UNAUTHENTICATED if name == ANONYMOUS else AUTHENTICATED
     known = {UNAUTHENTICATED} if name == ANONYMOUS else {AUTHENTICATED, UNAUTHENTICATED}
-    return RequestUser(name, frozenset(groups if known & set(groups) else (*groups, added)), uid, extra)
+    return RequestUser(name, groups if known & set(groups) else (*groups, added), uid, extra)
 
 
 def _impersonations(

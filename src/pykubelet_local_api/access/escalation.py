@@ -61,7 +61,7 @@ def _check_rights(
     missing = missing_rights(rules, held)
     if not missing:
         return
-    groups = go_list(sorted(user.groups))
+    groups = go_list(list(user.groups))
     text = f'user "{user.name}" (groups={groups}) is attempting to grant RBAC permissions not currently held:\n'
     text += "\n".join(missing)
     if lacking:

@@ -57,7 +57,7 @@ def _user_json(user: RequestUser) -> Json:
     if user.uid:
         found["uid"] = user.uid
     if user.groups:
-        found["groups"] = sorted(user.groups)
+        found["groups"] = list(user.groups)
     if user.extra:
         found["extra"] = {key: list(values) for key, values in user.extra.items()}
     return found
@@ -76,7 +76,7 @@ def _access_review(
     who = user
     if not is_self:
         extra = {key: tuple(values or ()) for key, values in (spec.get("extra") or {}).items()}
-        who = RequestUser(spec.get("user") or "", frozenset(spec.get("groups") or ()), spec.get("uid") or "", extra)
+        who = RequestUser(spec.get("user") or "", tuple(spec.get("groups") or ()), spec.get("uid") or "", extra)
     wanted, ignored = wanted_by(spec, who)
     decision = authorize(wanted, view)
     status: Json = {"allowed": decision.is_allowed}

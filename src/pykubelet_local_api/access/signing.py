@@ -179,7 +179,7 @@ def _usages_problem(usages: Iterable[str], purpose: str) -> str:
 
 def _requester(spec: Json) -> RequestUser:
     extra = {key: tuple(values or ()) for key, values in (spec.get("extra") or {}).items()}
-    return RequestUser(spec.get("username") or "", frozenset(spec.get("groups") or ()), spec.get("uid") or "", extra)
+    return RequestUser(spec.get("username") or "", tuple(spec.get("groups") or ()), spec.get("uid") or "", extra)
 
 
 def _may_be_approved(spec: Json, view: View) -> bool:

@@ -228,7 +228,7 @@ def account_user(
     namespace: str, name: str, uid: str = "", extra: dict[str, tuple[str, ...]] | None = None
 ) -> RequestUser:
     """A service account as the user of a request."""
-    groups = frozenset(("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"))
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
     return RequestUser(f"system:serviceaccount:{namespace}:{name}", groups, uid, extra or {})
 
 

@@ -15,8 +15,13 @@ from pykubelet_local_api.view import RequestUser
 class ClientAccess(Protocol):
     """Authentication, authorization, tokens and reviews. All methods raise StatusError."""
 
-    def authenticate(self, request: Request, certificate: Mapping[str, Any] | None) -> RequestUser:
-        """The client, after impersonation. Raises 401 for a wrong credential; a client without one is anonymous."""
+    def authenticate(
+        self, request: Request, certificate: Mapping[str, Any] | None, fingerprint: str = ""
+    ) -> RequestUser:
+        """The client, after impersonation. Raises 401 for a wrong credential; a client without one is anonymous.
+
+        `fingerprint`: of the certificate, SHA-256 in hexadecimal digits.
+        """
 
     def check_resource(self, user: RequestUser, verb: str, target: Target, field_selector: str = "") -> None:
         """Raises 403 unless the client may do this to a resource. `field_selector`: that of a list or a watch."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from hashlib import sha256
 
 import msgspec
 
@@ -93,7 +94,7 @@ class ObjectsHandler:
     async def __call__(self, request: Request, connection: ServedConnection) -> Answer:
         """Answer one request."""
         try:
-            user = self._access.authenticate(request, connection.certificate)
+            user = self._access.authenticate(request, connection.certificate, _fingerprint(connection))
             if "system:unauthenticated" not in user.groups:
                 await connection.admit()
             target = parse_target(request.path)
@@ -216,6 +217,14 @@ class ObjectsHandler:
 _STREAMED = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 _ACTS = frozenset({"binding", "eviction", "token"})
 _NOT_READ = _ACTS | {"finalize"}
+
+
+def _fingerprint(connection: ServedConnection) -> str:
+    """SHA-256 of the client's certificate, in hexadecimal digits; "" without one."""
+    if not connection.certificate:
+        return ""
+    tls = connection.writer.get_extra_info("ssl_object")
+    return sha256(tls.getpeercert(binary_form=True) or b"").hexdigest() if tls is not None else ""
 
 
 def _nothing_there(path: str) -> Response:

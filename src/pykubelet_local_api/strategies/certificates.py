@@ -54,8 +54,7 @@ class SigningRequestStrategy(ObjectStrategy):
         spec["username"] = user.name
         if user.uid:
             spec["uid"] = user.uid
-        # the order of groups is that of the credential, which a set does not have
-        spec["groups"] = sorted(user.groups)
+        spec["groups"] = list(user.groups)
         if user.extra:
             spec["extra"] = {key: list(texts) for key, texts in user.extra.items()}
 

@@ -78,4 +78,4 @@ def bound(role: Json, *subjects: str, namespace: str = "", name: str = "") -> Js
 
 
 def user(name: str, *groups: str) -> RequestUser:
-    return RequestUser(name, frozenset((*groups, "system:authenticated")))
+    return RequestUser(name, (*groups, "system:authenticated"))

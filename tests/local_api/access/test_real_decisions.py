@@ -60,8 +60,8 @@ PATHS = ("/healthz", "/logs/*", "/logs/a", "/metrics", "/a*", "*", "/**")
 SUBJECTS = ("User:jane", "User:bob", "Group:devs", "Group:ops", "ServiceAccount:default/bot", "ServiceAccount:bot")
 PEOPLE = (
     user("jane"), user("bob", "devs"), user("eve", "ops", "devs"), RequestUser("nobody:x"),
-    RequestUser("system:serviceaccount:default:bot", frozenset(("system:serviceaccounts", "system:authenticated"))),
-    RequestUser("system:serviceaccount:other:bot", frozenset(("system:authenticated",))),
+    RequestUser("system:serviceaccount:default:bot", ("system:serviceaccounts", "system:authenticated")),
+    RequestUser("system:serviceaccount:other:bot", ("system:authenticated",)),
 )  # fmt: skip
 TOKENS = AccountTokens(token_key(new_key()), "https://kubernetes.default.svc", "")
 
@@ -75,7 +75,7 @@ class Real:
 
     def post(self, path: str, body: Json, who: RequestUser | None = None) -> Json:
         headers = {} if who is None else {"Impersonate-User": who.name}
-        groups = [] if who is None else sorted(who.groups)
+        groups = [] if who is None else list(who.groups)
         status, text = send(self.api, path, body, headers, groups)
         found: Json = json.loads(text)
         return found | {"httpStatus": status}
@@ -163,7 +163,7 @@ def body_of(kind: str, spec: Json, **metadata: Any) -> Json:
 
 def spec_of(who: RequestUser, **attributes: Any) -> Json:
     key = "nonResourceAttributes" if "path" in attributes else "resourceAttributes"
-    return {"user": who.name, "groups": sorted(who.groups), key: attributes}
+    return {"user": who.name, "groups": list(who.groups), key: attributes}
 
 
 def some(numbers: random.Random, words: Iterable[str], most: int = 3) -> list[str]:
@@ -246,7 +246,7 @@ def missing_in(reason: str) -> set[str]:
 
 
 def who_of(spec: Json) -> RequestUser:
-    return RequestUser(spec["user"], frozenset(spec["groups"]))
+    return RequestUser(spec["user"], tuple(spec["groups"]))
 
 
 def test_rules_of_a_user(real: Real, populated: Objects) -> None:
@@ -254,7 +254,7 @@ def test_rules_of_a_user(real: Real, populated: Objects) -> None:
         body = body_of("SelfSubjectRulesReview", {"namespace": "default"})
         theirs = real.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body, who)
         kind = BY_PATH["authorization.k8s.io", "v1", "selfsubjectrulesreviews"]
-        whole = RequestUser(who.name, who.groups | {"system:authenticated"})
+        whole = RequestUser(who.name, (*who.groups, "system:authenticated"))
         ours = review(kind, "", {"spec": {"namespace": "default"}}, whole, populated, TOKENS)["status"]
         for key in ("resourceRules", "nonResourceRules"):
             assert texts(ours[key]) == texts(theirs["status"].get(key) or ())

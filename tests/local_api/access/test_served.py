@@ -32,20 +32,20 @@ class Caller:
     """A client of the API. `pair`: its certificate; `token`: its bearer token."""
 
     def __init__(self, folder: Path, url: str, session: aiohttp.ClientSession) -> None:
-        self._folder = folder
+        self.folder = folder
         self.url = url
         self._session = session
         self._contexts: dict[str, ssl.SSLContext] = {}
 
     def context(self, who: str | KeyPair) -> ssl.SSLContext:
-        _, authority, pair = parse_kubeconfig((self._folder / "admin.kubeconfig").read_bytes())
+        _, authority, pair = parse_kubeconfig((self.folder / "admin.kubeconfig").read_bytes())
         if isinstance(who, KeyPair):
             pair = who
         elif who in ("admin", "kubelet"):
-            pair = parse_kubeconfig((self._folder / f"{who}.kubeconfig").read_bytes())[2]
+            pair = parse_kubeconfig((self.folder / f"{who}.kubeconfig").read_bytes())[2]
         context = ssl.create_default_context(cadata=authority.decode())
         if who:
-            pem = self._folder / "client.pem"
+            pem = self.folder / "client.pem"
             pem.write_bytes(pair.certificate + pair.key)
             context.load_cert_chain(pem)
         return context
@@ -289,3 +289,15 @@ async def test_only_administrators_use_the_field_manager_of_files(call: Caller) 
     assert (
         await call("admin", "PATCH", f"{path}/c?fieldManager=x&force=true", body, Impersonate_User="jane", **apply)
     )[0] == 200
+
+
+async def test_a_client_sees_its_groups_in_order_and_its_credential(call: Caller) -> None:
+    review: Json = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"}
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    status, found = await call("admin", "POST", path, review)
+    assert status == 201
+    user = found["status"]["userInfo"]
+    assert user["groups"] == ["system:masters", "system:authenticated"]
+    pair = parse_kubeconfig((call.folder / "admin.kubeconfig").read_bytes())[2]
+    digest = x509.load_pem_x509_certificate(pair.certificate).fingerprint(hashes.SHA256()).hex()
+    assert user["extra"] == {"authentication.kubernetes.io/credential-id": [f"X509SHA256={digest}"]}

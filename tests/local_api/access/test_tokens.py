@@ -92,7 +92,7 @@ def test_the_user_of_a_token() -> None:
     found = make_tokens().verify(token, (), view).user
     assert found.name == "system:serviceaccount:default:default"
     assert found.uid == "default-uid"
-    assert found.groups == {"system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"}
+    assert found.groups == ("system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated")
     assert found.extra == {
         "authentication.kubernetes.io/credential-id": (f"JTI={decoded(token)['jti']}",),
         "authentication.kubernetes.io/pod-name": ("p",),
@@ -309,7 +309,7 @@ def test_who_sends_a_request() -> None:
     certificate = {"subject": ((("organizationName", "a"),), (("organizationName", "b"),), (("commonName", "jane"),))}
     jane = authenticate(certificate, "", view, tokens, "12ab")
     assert jane.name == "jane"
-    assert jane.groups == {"a", "b", "system:authenticated"}
+    assert jane.groups == ("a", "b", "system:authenticated")
     assert jane.extra == {"authentication.kubernetes.io/credential-id": ("X509SHA256=12ab",)}
     assert authenticate(certificate, f"Bearer {token}", view, tokens).name == "jane"
     for header in (f"Bearer {token}", f"bearer  {token} "):

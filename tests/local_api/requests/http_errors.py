@@ -156,3 +156,18 @@ BODIES = (
         b"nul",
     ),
 )
+
+
+def reviews() -> Iterator[Step]:
+    """What a client learns about itself."""
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    review = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"}
+    for headers in (
+        (("Impersonate-User", "jane"),),
+        (("Impersonate-User", "jane"), ("Impersonate-Group", "z")),
+        (("Impersonate-User", "jane"), ("Impersonate-Group", "system:authenticated")),
+        (("Impersonate-User", "system:anonymous"),),
+        (("Impersonate-User", "system:serviceaccount:default:x"), ("Impersonate-Extra-Scopes", "b")),
+        (("Impersonate-Group", "a"),),
+    ):
+        yield post(path, review, headers=headers)

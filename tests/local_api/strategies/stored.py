@@ -15,8 +15,8 @@ from pykubelet_local_api.strategies.table import strategy_of
 from pykubelet_local_api.view import RequestUser
 
 NOW = 1_800_000_000.0
-ADMIN = RequestUser("admin", frozenset({"system:masters", "system:authenticated"}))
-NODE = RequestUser("system:node:n1", frozenset({"system:nodes", "system:authenticated"}))
+ADMIN = RequestUser("admin", ("system:masters", "system:authenticated"))
+NODE = RequestUser("system:node:n1", ("system:nodes", "system:authenticated"))
 
 
 def kind_of(plural: str) -> ResourceKind:

@@ -219,14 +219,14 @@ def test_pods_without_a_class_get_the_default_one(stored: StoredObjects) -> None
 
 
 def test_a_signing_request_is_by_its_client(stored: StoredObjects) -> None:
-    user = RequestUser("bob", frozenset({"b", "a"}), "7", {"k": ("v",)})
+    user = RequestUser("bob", ("b", "a"), "7", {"k": ("v",)})
     pem = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0K"
     spec = {"request": pem, "signerName": "a.b/c", "usages": ["client auth"], "username": "eve", "groups": ["root"]}
     found = stored.create(
         "certificatesigningrequests.certificates.k8s.io", {"metadata": {"name": "r"}, "spec": spec}, user=user
     )
     assert {key: found["spec"][key] for key in ("username", "groups", "uid", "extra")} == {
-        "username": "bob", "groups": ["a", "b"], "uid": "7", "extra": {"k": ["v"]},
+        "username": "bob", "groups": ["b", "a"], "uid": "7", "extra": {"k": ["v"]},
     }  # fmt: skip
 
     def change(subresource: str, *conditions: Json) -> str:
