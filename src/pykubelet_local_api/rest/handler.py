@@ -35,6 +35,7 @@ from pykubelet_local_api.rest.formats import (
 from pykubelet_local_api.rest.options import ListOptions, read_bool, read_list_options
 from pykubelet_local_api.rest.paths import Target, parse_target
 from pykubelet_local_api.rest.reads import Page, check_version_exists, read_list, read_object, selected
+from pykubelet_local_api.rest.shared_lines import SharedLines
 from pykubelet_local_api.rest.subresources import Acts
 from pykubelet_local_api.rest.watches import WatchRequest, WatchStream
 from pykubelet_local_api.rest.writes import Write, Writes
@@ -88,6 +89,7 @@ class ObjectsHandler:
         self._streams = streams
         self._version = version
         self._problem = problem
+        self._lines = SharedLines()
         self._writes = Writes(store, registry, access)
         self._acts = Acts(store, registry, access)
 
@@ -164,7 +166,7 @@ class ObjectsHandler:
         if options.is_watch:
             wants = selected(kind, options)
             stream = WatchStream(
-                self._store, WatchRequest(kind, namespace, asked.target.name, wants, options, accepted)
+                self._store, WatchRequest(kind, namespace, asked.target.name, wants, options, accepted), self._lines
             )
             return StreamedResponse(200, stream, JSON)
         page = read_list(self._store, kind, namespace, options)

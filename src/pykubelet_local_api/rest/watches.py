@@ -22,6 +22,7 @@ from pykubelet_local_api.rest.formats import Accepted, Form, shown_object
 from pykubelet_local_api.rest.options import ListOptions
 from pykubelet_local_api.rest.reads import check_not_future, parse_version
 from pykubelet_local_api.rest.selectors import Wants, everything
+from pykubelet_local_api.rest.shared_lines import SharedLines, WatchedStretch
 from pykubelet_local_api.store.history import ChangeType, StoredChange
 from pykubelet_local_api.store.store import ObjectStore
 
@@ -47,10 +48,14 @@ class WatchRequest(Value):
 
 
 class WatchStream:
-    """The lines of one watch: an asynchronous iterator that `aclose` ends. Made before the first line, so that errors are answers."""
+    """The lines of one watch: an asynchronous iterator that `aclose` ends. Made before the first line, so that errors are answers.
 
-    def __init__(self, store: ObjectStore, request: WatchRequest) -> None:
+    `shared`: the lines that other watches send too.
+    """
+
+    def __init__(self, store: ObjectStore, request: WatchRequest, shared: SharedLines | None = None) -> None:
         self._store = store
+        self._shared = shared or SharedLines()
         self._request = request
         self._wakeup = asyncio.Event()
         self._has_columns = False
@@ -135,16 +140,35 @@ class WatchStream:
 
     def _next_lines(self) -> bytes:
         """The lines of the next changes. Raises StatusError 410."""
-        store, lines = self._store, []
+        store = self._store
         if not store.history.oldest <= self._version <= store.version:
             raise expired(f"too old resource version: {self._version} ({store.history.oldest})")
         if self._version == store.version:
             return b""
+        request = self._request
+        if request.wants is not everything or not self._sends_stored:
+            lines, self._version = self._made_lines()
+            return lines
+        stretch = WatchedStretch(request.kind.storage, request.namespace, request.name, self._version)
+        found = self._shared.find(stretch, store.version)
+        if found is None:
+            found = self._made_lines()
+            self._shared.keep(stretch, *found)
+        lines, self._version = found
+        return lines
+
+    def _made_lines(self) -> tuple[bytes, int]:
+        """The lines of the next changes, and the version of the last."""
+        store = self._store
         changes = store.history.after(self._request.kind.storage, self._version)
-        for change in changes[:LINES_AT_ONCE]:
-            lines.append(self._line_of(change))
-        self._version = changes[LINES_AT_ONCE - 1].version if len(changes) > LINES_AT_ONCE else store.version
-        return b"".join(lines)
+        lines = b"".join([self._line_of(change) for change in changes[:LINES_AT_ONCE]])
+        return lines, changes[LINES_AT_ONCE - 1].version if len(changes) > LINES_AT_ONCE else store.version
+
+    @property
+    def _sends_stored(self) -> bool:
+        """Whether this watch sends the texts that were stored."""
+        accepted = self._request.accepted
+        return accepted.form is Form.OBJECT and not accepted.drops_managed and not self._request.kind.stored_as
 
     def _line_of(self, change: StoredChange) -> bytes:
         """The line of a change; empty if this watch does not see it. An object that begins to fit the selector is a new one."""
@@ -166,10 +190,9 @@ class WatchStream:
 
     def _whole(self, event: str, change: StoredChange) -> bytes:
         """The line with the object of a change. Most watches get the text that was stored."""
-        accepted, kind = self._request.accepted, self._request.kind
-        if accepted.form is Form.OBJECT and not accepted.drops_managed and not kind.stored_as:
+        if self._sends_stored:
             return b'{"type":"%b","object":%b}\n' % (event.encode(), change.data)
-        return self._event(event, to_served(kind, change.object))
+        return self._event(event, to_served(self._request.kind, change.object))
 
     def _event(self, event: str, served: Json) -> bytes:
         shown = shown_object(self._request.accepted, self._request.kind, served, self._store.now)

@@ -23,6 +23,7 @@ from pykubelet_local_api.errors import StatusError, unavailable
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.store.database import Row, StoredKey
 from pykubelet_local_api.store.history import ChangeHistory, ChangeType, StoredChange
+from pykubelet_local_api.store.wakeups import Wakeups
 
 log = Log("store")
 T = TypeVar("T")
@@ -110,7 +111,7 @@ class ObjectStore:
         self._waiting: deque[_Waiting] = deque()
         self._wanted = asyncio.Event()
         self._flight = SingleFlight("store", workers=1)
-        self._wakeups: dict[str, set[asyncio.Event]] = {}
+        self._wakeups = Wakeups()
         self._copied_at = clock.monotonic()
         self._copied_version = self.version
 
@@ -165,12 +166,16 @@ class ObjectStore:
         return order
 
     def watch(self, resource: str, wakeup: asyncio.Event) -> None:
-        """Set `wakeup` at each change of the resource ("": of any), until `unwatch`."""
-        self._wakeups.setdefault(resource, set()).add(wakeup)
+        """Set `wakeup` after changes of the resource ("": of any), until `unwatch`."""
+        self._wakeups.add(resource, wakeup)
 
     def unwatch(self, resource: str, wakeup: asyncio.Event) -> None:
         """End `watch`."""
-        self._wakeups.get(resource, set()).discard(wakeup)
+        self._wakeups.discard(resource, wakeup)
+
+    def watchers(self, resource: str) -> int:
+        """The number of watches of a resource."""
+        return self._wakeups.count(resource)
 
     # -- writing
 
@@ -276,9 +281,7 @@ class ObjectStore:
                 self._large.discard(key)
             self.history.add(change)
             touched.add(key.resource)
-        for resource in (*touched, ""):
-            for wakeup in self._wakeups.get(resource, ()):
-                wakeup.set()
+        self._wakeups.wake(touched)
 
     async def copy(self) -> None:
         """Renew the copy of the file, which replaces it if it is damaged at a later start. A failure is only logged."""

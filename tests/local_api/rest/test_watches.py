@@ -167,7 +167,7 @@ async def test_a_closed_watch_leaves_nothing_behind(store: ObjectStore) -> None:
     stream = watch(store)
     await read(stream, 0)
     await stream.aclose()
-    assert store._wakeups["configmaps"] == set()
+    assert store.watchers("configmaps") == 0
 
 
 async def test_a_streamed_list_from_the_future_is_an_error_before_the_stream(store: ObjectStore) -> None:
