@@ -29,6 +29,7 @@ from pykubelet.base.kit.work import noted_key
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Settings
 from pykubelet.config.shown import shown_safely
+from pykubelet.edges.host.services.allocator import spare_memory
 from pykubelet.edges.host.services.ending import Ending
 from pykubelet.edges.host.services.monitor import Monitor
 from pykubelet.edges.host.services.run_record import Blame, RunRecord
@@ -40,6 +41,7 @@ GC_THRESHOLDS = (20_000, 20, 50)
 
 def run(settings: Settings) -> int:
     """Run until a signal to stop. Returns the exit code; 0: stopped by a signal, or `--runonce` started all pods."""
+    spare_memory()
     set_up_logs(settings)
     faulthandler.enable()  # a signal such as SIGSEGV leaves the stacks of all threads
     log.info("starting", version=settings.version, root_dir=settings.root_dir, runtime=settings.runtime_endpoint)

@@ -25,6 +25,8 @@ from pykubelet.net.http.exchange import FAILURES, HttpConnection
 
 #: Less than the API server's own limit for idle connections (90 s), so that no request is sent while the server closes one.
 IDLE_S = 60.0
+#: After a burst, idle connections are closed after so many seconds, but for so many: each takes about 60 KiB here and in the server.
+SPARE_S, KEPT_IDLE = 10.0, 2
 _SHOWN = 400
 #: The longest Retry-After that is respected. An API server asks for half a minute at most; a proxy must not delay the node more.
 _LONGEST_PAUSE_S = 60.0
@@ -43,6 +45,7 @@ class ApiConnection:
         self._idle: list[HttpConnection] = []
         self._busy: set[HttpConnection] = set()
         self._closed = False
+        self._closing_spare: asyncio.TimerHandle | None = None
 
     async def request(
         self,
@@ -87,6 +90,8 @@ class ApiConnection:
     async def close(self) -> None:
         """Close all connections. Requests in progress raise ApiError (the connection was closed)."""
         self._closed = True
+        if self._closing_spare is not None:
+            self._closing_spare.cancel()
         for connection in (*self._idle, *self._busy):
             connection.abort()
         self._idle.clear()
@@ -132,8 +137,17 @@ class ApiConnection:
             return
         connection.idle_since = asyncio.get_running_loop().time()
         self._idle.append(connection)
-        while self._idle and connection.idle_since - self._idle[0].idle_since > IDLE_S:
+        if len(self._idle) > KEPT_IDLE and self._closing_spare is None:
+            self._closing_spare = asyncio.get_running_loop().call_later(SPARE_S, self._close_spare)
+
+    def _close_spare(self) -> None:
+        """Close the connections that are idle for longest. The newest ones are reused first, so these were not needed."""
+        loop = asyncio.get_running_loop()
+        self._closing_spare = None
+        while len(self._idle) > KEPT_IDLE and loop.time() - self._idle[0].idle_since >= SPARE_S:
             self._idle.pop(0).abort()
+        if len(self._idle) > KEPT_IDLE:
+            self._closing_spare = loop.call_later(SPARE_S, self._close_spare)
 
     def _discard(self, connection: HttpConnection) -> None:
         self._busy.discard(connection)

@@ -6,12 +6,12 @@ import asyncio
 import asyncio.sslproto
 import base64
 import ipaddress
+import os
 import socket
 import ssl
 from collections.abc import Callable
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from pykubelet.base.kit.values import Value
 from pykubelet.net.http.exchange import HttpConnection
@@ -86,6 +86,10 @@ def destination_of(url: str, proxy_url: str = "", server_name: str = "") -> Dest
 
 def _proxy_of_environment(host: str, scheme: str) -> str:
     """The proxy from HTTPS_PROXY, HTTP_PROXY and NO_PROXY. Loopback addresses are never reached through a proxy."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return ""
+    from urllib.request import getproxies, proxy_bypass  # it loads an HTTP client and more, a MiB of memory
+
     if host == "localhost" or proxy_bypass(host):
         return ""
     try:
