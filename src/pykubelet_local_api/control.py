@@ -7,7 +7,7 @@ import asyncio
 from pykubelet.base.kit.cells import Cell
 from pykubelet_local_api.access.aggregation import aggregated_roles
 from pykubelet_local_api.access.bootstrap import bootstrap_changes
-from pykubelet_local_api.access.certificates import Authority
+from pykubelet_local_api.access.place import AuthorityPem
 from pykubelet_local_api.access.rbac import CLUSTER_ROLES
 from pykubelet_local_api.access.signing import REQUESTS, signed_requests
 from pykubelet_local_api.access.token_requests import filled_secrets
@@ -61,7 +61,7 @@ class RegistryWriter:
                 await self._registry.delete(kind, namespace, name, options)
 
 
-def access_reconcilers(authority: Cell[Authority], tokens: AccountTokens) -> tuple[Reconciler, ...]:
+def access_reconcilers(authority: Cell[AuthorityPem], tokens: AccountTokens) -> tuple[Reconciler, ...]:
     """What keeps credentials and roles up to date."""
 
     def requests(view: View) -> list[ObjectChange]:
@@ -103,7 +103,7 @@ async def note_changes(store: ObjectStore, loop: ReconcileLoop) -> None:
         await wakeup.wait()
 
 
-async def note_authority(authority: Cell[Authority], loop: ReconcileLoop) -> None:
+async def note_authority(authority: Cell[AuthorityPem], loop: ReconcileLoop) -> None:
     """Have the reconcilers look at everything when the certificate of the authority was renewed, until cancelled."""
     async for _ in authority.changes():
         loop.note_all()

@@ -20,6 +20,7 @@ from pykubelet.base.kit.log import Log, set_up_logging
 from pykubelet.base.kit.supervise import run_until
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.version import FULL
+from pykubelet.edges.host.services.allocator import spare_memory
 from pykubelet.edges.host.services.ending import Ending
 from pykubelet.edges.host.services.monitor import Monitor
 
@@ -110,6 +111,7 @@ def main(argv: Sequence[str]) -> int:
     if problem := options.problem():
         print(f"Error: {problem}", file=sys.stderr)
         return 1
+    spare_memory()
     set_up_logging(parsed.v)
     log.info("starting", version=FULL, data_dir=options.data_dir)
     import uvloop  # after the options were checked
@@ -118,13 +120,16 @@ def main(argv: Sequence[str]) -> int:
 
 
 async def _serve(options: LocalApiOptions) -> int:
-    from pykubelet_local_api.wiring import LocalApiStartError, build
+    from pykubelet_local_api.begin import LocalApiStartError, begin
 
     stop, clock = asyncio.Event(), SystemClock()
     ending = Ending(stop.set, clock)
     ending.install(asyncio.get_running_loop())
     try:
-        program = build(options, clock)
+        begun = begin(options, clock.wall())
+        from pykubelet_local_api.wiring import build  # while the certificates are made
+
+        program = build(options, clock, begun)
     except LocalApiStartError as error:
         log.fatal(str(error))
         return 1

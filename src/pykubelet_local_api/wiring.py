@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import platform
 import socket
 import ssl
 from collections.abc import Coroutine, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from pykubelet.base.kit.cells import Cell, make_cell
@@ -18,17 +16,17 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.version import VERSIONS, Release
-from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.netlink import add_address, remove_address
 from pykubelet.net.http.accept import AdmissionLimits, serve_connections
 from pykubelet.net.http.server import Answer, HttpServer, ServerLimits
-from pykubelet_local_api.access.authority import AccessFiles, ApiPlace, prepare, server_context
 from pykubelet_local_api.access.bootstrap import AGENT_CLIENT
-from pykubelet_local_api.access.certificates import Authority
-from pykubelet_local_api.access.files import AccessError, make_folder
+from pykubelet_local_api.access.files import AccessError
+from pykubelet_local_api.access.place import AccessFiles, AuthorityPem, server_context
+from pykubelet_local_api.access.preparing import AccessUpkeep
 from pykubelet_local_api.access.tokens import AccountTokens, open_token_key
 from pykubelet_local_api.access.upkeep import CertificateUpkeep, TlsContexts
+from pykubelet_local_api.begin import BegunStart, LocalApiStartError, begin, listening_socket
 from pykubelet_local_api.client import OwnClient
 from pykubelet_local_api.clients import Clients
 from pykubelet_local_api.control import (
@@ -70,10 +68,6 @@ ISSUER = "https://kubernetes.default.svc.cluster.local"
 ADMISSION = AdmissionLimits()
 
 
-class LocalApiStartError(Exception):
-    """The program cannot start. The text is for the administrator."""
-
-
 class LocalApi(Value):
     """The built program. `kubeconfig`: the administrator's."""
 
@@ -87,7 +81,7 @@ class LocalApi(Value):
     listening: Sequence[socket.socket]
     tls: ssl.SSLContext
     upkeep: CertificateUpkeep
-    authority: Cell[Authority]
+    authority: Cell[AuthorityPem]
     directory: DirectoryLoop | None
     opened: ExitStack
 
@@ -118,37 +112,26 @@ class LocalApi(Value):
         self.opened.close()
 
 
-def build(options: LocalApiOptions, clock: Clock) -> LocalApi:
-    """Build the program. Raises LocalApiStartError. Blocks: nothing is served yet."""
-    with ExitStack() as opened:
-        return _build(options, clock, opened)
+def build(options: LocalApiOptions, clock: Clock, begun: BegunStart | None = None) -> LocalApi:
+    """Build the program. `begun`: its first steps, if they were taken. Raises LocalApiStartError. Blocks: nothing is served yet."""
+    begun = begun or begin(options, clock.wall())
+    with begun.opened as opened:
+        return _build(options, clock, begun, opened)
 
 
-def _build(options: LocalApiOptions, clock: Clock, opened: ExitStack) -> LocalApi:
+def _build(options: LocalApiOptions, clock: Clock, begun: BegunStart, opened: ExitStack) -> LocalApi:
     """Build the program. `opened` closes what was opened, unless it ends well."""
+    place, listening = begun.place, [begun.listening]
+    url = place.url
     try:
-        make_folder(Path(options.data_dir))
-        lock = files.lock_file(f"{options.data_dir}/lock")
-        if lock is None:
-            raise LocalApiStartError(f"another process uses {options.data_dir}")
-        opened.callback(os.close, lock)
-        listening = [opened.enter_context(_listening("127.0.0.1", options.port))]
-        port = listening[0].getsockname()[1]
-        url = f"https://127.0.0.1:{port}"
-        place = ApiPlace(
-            Path(options.data_dir),
-            url,
-            options.node_name,
-            (socket.gethostname().lower(),),
-            (options.service_address,) if options.service_address else (),
-        )
-        access_files = prepare(place, clock.wall())
+        load_schemas()  # from a file, so not while clients wait; the certificates are made meanwhile
+        upkeep = AccessUpkeep(place)
+        access_files = upkeep.files(clock.wall(), begun.preparation)
         tokens = AccountTokens(open_token_key(place.folder), ISSUER, url)
         database = Database(f"{options.data_dir}/objects.db")
         opened.callback(database.close)
     except (AccessError, HostError, StoreError) as error:
         raise LocalApiStartError(str(error)) from error
-    load_schemas()  # from a file, so not while clients wait
     for note in database.notes:
         log.warning(note)
     listening += _listen_for_pods(options.service_address, opened)
@@ -180,7 +163,7 @@ def _build(options: LocalApiOptions, clock: Clock, opened: ExitStack) -> LocalAp
         HttpServer(handler, limits=LIMITS),
         listening,
         tls,
-        CertificateUpkeep(place, access_files, contexts, authority_writer, clock),
+        CertificateUpkeep(upkeep, access_files, contexts, authority_writer, clock),
         authority,
         _directory(options, url, own_tls, store),
         opened.pop_all(),
@@ -258,7 +241,7 @@ def _listen_for_pods(address: str, opened: ExitStack) -> list[socket.socket]:
         return []
     try:
         add_address("lo", address)
-        listening = opened.enter_context(_listening(address, SERVICE_PORT))
+        listening = opened.enter_context(listening_socket(address, SERVICE_PORT))
         opened.callback(_remove_own_address, address)
         return [listening]
     except (HostError, LocalApiStartError) as error:
@@ -271,16 +254,3 @@ def _remove_own_address(address: str) -> None:
         remove_address("lo", address)
     except HostError as error:
         log.warning("the interface lo keeps the address of this API", address=address, error=error)
-
-
-def _listening(address: str, port: int) -> socket.socket:
-    """A listening socket. Raises LocalApiStartError."""
-    listening = socket.socket()
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((address, port))
-        listening.listen(512)
-    except OSError as error:
-        listening.close()
-        raise LocalApiStartError(f"cannot listen on {address}:{port}: {error.strerror}") from error
-    return listening

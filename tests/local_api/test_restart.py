@@ -15,7 +15,8 @@ import pytest
 import yaml
 from local_api.server import account_made, serving
 
-from pykubelet_local_api.wiring import LocalApi, LocalApiStartError
+from pykubelet_local_api.begin import LocalApiStartError
+from pykubelet_local_api.wiring import LocalApi
 
 
 @asynccontextmanager

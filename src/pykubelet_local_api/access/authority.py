@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import ssl
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import ClassVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-from pykubelet.base.kit.values import RedactedValue, Value, replace
+from pykubelet.base.kit.values import Value
 from pykubelet_local_api.access.bootstrap import AGENT_CLIENT
 from pykubelet_local_api.access.certificates import (
     Authority,
@@ -29,9 +27,11 @@ from pykubelet_local_api.access.certificates import (
     names_in,
     new_authority,
     new_key,
+    unchanged_between,
 )
 from pykubelet_local_api.access.files import AccessError, make_folder, read_file, write_file
 from pykubelet_local_api.access.kubeconfig import kubeconfig, parse_kubeconfig
+from pykubelet_local_api.access.place import TOKEN_KEY, AccessFiles, ApiPlace, files_in
 from pykubelet_local_api.access.rbac import MASTERS
 
 #: Names of the API server that clients in pods use, and those on the machine.
@@ -42,33 +42,15 @@ LOOPBACK = ("127.0.0.1", "::1")
 _HOST = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 
 
-class ApiPlace(Value):
-    """Where the API is served. `url`: of clients on this machine. `hosts` and `addresses`: further names of the server, such as
-    the machine's, and the address of the Service `kubernetes`."""
+class Prepared(Value):
+    """The files, and how long nothing has to be done about them: wall seconds."""
 
-    folder: Path
-    url: str
-    node_name: str
-    hosts: tuple[str, ...] = ()
-    addresses: tuple[str, ...] = ()
+    files: AccessFiles
+    valid_from: float
+    due_at: float
 
 
-class AccessFiles(RedactedValue):
-    """What `prepare` has made. `agent_client`: the certificate with which the API calls the agent; `own_client`: with which this
-    program calls the API. `versions`: differ if a certificate that a running server has loaded was renewed."""
-
-    hidden: ClassVar = ("authority",)
-    authority: Authority
-    authority_file: Path
-    server: tuple[Path, Path]
-    agent_client: tuple[Path, Path]
-    own_client: tuple[Path, Path]
-    admin_kubeconfig: Path
-    kubelet_kubeconfig: Path
-    versions: tuple[bytes | None, ...] = ()
-
-
-def prepare(place: ApiPlace, now: float) -> AccessFiles:
+def prepare(place: ApiPlace, now: float) -> Prepared:
     """Make and renew all files. Raises AccessError."""
     folder = place.folder
     make_folder(folder)
@@ -77,15 +59,7 @@ def prepare(place: ApiPlace, now: float) -> AccessFiles:
     hosts = [name for name in wanted if not _is_address(name)]
     addresses = [name for name in wanted if _is_address(name)]
     user = f"system:node:{place.node_name}"
-    files = AccessFiles(
-        authority,
-        folder / "ca.crt",
-        (folder / "apiserver.crt", folder / "apiserver.key"),
-        (folder / "apiserver-kubelet-client.crt", folder / "apiserver-kubelet-client.key"),
-        own_client(folder),
-        folder / "admin.kubeconfig",
-        folder / "kubelet.kubeconfig",
-    )
+    files = files_in(folder)
 
     def is_for_others(certificate: x509.Certificate) -> bool:
         return names_in(certificate) != frozenset(wanted)
@@ -93,23 +67,18 @@ def prepare(place: ApiPlace, now: float) -> AccessFiles:
     def agent_client() -> KeyPair:
         return authority.client(AGENT_CLIENT, (), now)
 
-    _keep_pair(files.server, authority, lambda: authority.server(hosts, addresses, now), now, is_for_others)
-    _keep_pair(files.agent_client, authority, agent_client, now, _has_groups)
-    _keep_pair(files.own_client, authority, lambda: authority.client("local-api", (MASTERS,), now), now)
-    _keep_kubeconfig(files.admin_kubeconfig, place.url, authority, "admin", (MASTERS,), now)
-    _keep_kubeconfig(files.kubelet_kubeconfig, place.url, authority, user, ("system:nodes",), now)
-    return replace(
-        files,
-        versions=(
-            authority.pem,
-            *(read_file(pair[0]) for pair in (files.server, files.agent_client, files.own_client)),
-        ),
-    )
-
-
-def own_client(folder: Path) -> tuple[Path, Path]:
-    """The files of the certificate with which this program is a client of the API."""
-    return folder / "local-api-client.crt", folder / "local-api-client.key"
+    used = [
+        authority.certificate,
+        _keep_pair(files.server, authority, lambda: authority.server(hosts, addresses, now), now, is_for_others),
+        _keep_pair(files.agent_client, authority, agent_client, now, _has_groups),
+        _keep_pair(files.own_client, authority, lambda: authority.client("local-api", (MASTERS,), now), now),
+        _keep_kubeconfig(files.admin_kubeconfig, place.url, authority, "admin", (MASTERS,), now),
+        _keep_kubeconfig(files.kubelet_kubeconfig, place.url, authority, user, ("system:nodes",), now),
+    ]
+    if read_file(folder / TOKEN_KEY) is None:
+        write_file(folder / TOKEN_KEY, key_pem(new_key()))
+    starts, ends = zip(*map(unchanged_between, used), strict=True)
+    return Prepared(files_in(folder), max(starts), min(ends))
 
 
 def server_names(place: ApiPlace) -> list[str]:
@@ -149,27 +118,6 @@ def open_authority(folder: Path, now: float) -> Authority:
     return Authority(key, certificate)
 
 
-def server_context(files: AccessFiles) -> ssl.SSLContext:
-    """The TLS context of the server. Clients may show a certificate of the authority. Raises AccessError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    context.num_tickets = 0  # Kubernetes' clients reuse connections, not sessions
-    context.set_alpn_protocols(["http/1.1"])
-    context.verify_mode = ssl.CERT_OPTIONAL
-    load_files(context, files.authority.pem, files.server)
-    return context
-
-
-def load_files(context: ssl.SSLContext, authority: bytes, pair: tuple[Path, Path]) -> None:
-    """Have new connections of a context use these files. Raises AccessError."""
-    try:
-        context.load_verify_locations(cadata=authority.decode())
-        context.load_cert_chain(*pair)
-    except OSError as error:  # ssl.SSLError is one
-        raise AccessError(f"cannot use the certificate {pair[0]}: {error.strerror or error}") from error
-
-
 def _key_or_new(text: bytes | None) -> EllipticCurvePrivateKey:
     try:
         return load_key(text or b"")
@@ -202,17 +150,20 @@ def _keep_pair(
     make: Callable[[], KeyPair],
     now: float,
     is_wrong: Callable[[x509.Certificate], bool] | None = None,
-) -> None:
-    """Make or renew a certificate and its key. An interruption between both files leaves a pair that does not match."""
+) -> x509.Certificate:
+    """Make or renew a certificate and its key, and return it. An interruption between both files leaves a pair that does not match."""
     certificate, key = (read_file(path) or b"" for path in files)
     if _is_current(KeyPair(certificate, key), authority, now, is_wrong):
-        return
+        return x509.load_pem_x509_certificate(certificate)
     pair = make()
     write_file(files[1], pair.key)
     write_file(files[0], pair.certificate)
+    return x509.load_pem_x509_certificate(pair.certificate)
 
 
-def _keep_kubeconfig(path: Path, url: str, authority: Authority, user: str, groups: Iterable[str], now: float) -> None:
+def _keep_kubeconfig(
+    path: Path, url: str, authority: Authority, user: str, groups: Iterable[str], now: float
+) -> x509.Certificate:
     try:
         server, trusted, pair = parse_kubeconfig(read_file(path) or b"")
     except ValueError:
@@ -222,8 +173,10 @@ def _keep_kubeconfig(path: Path, url: str, authority: Authority, user: str, grou
         and trusted == authority.pem
         and _is_current(pair, authority, now, lambda found: _name(found) != user)
     ):
-        return
-    write_file(path, kubeconfig(url, authority.pem, user, authority.client(user, tuple(groups), now)))
+        return x509.load_pem_x509_certificate(pair.certificate)
+    pair = authority.client(user, tuple(groups), now)
+    write_file(path, kubeconfig(url, authority.pem, user, pair))
+    return x509.load_pem_x509_certificate(pair.certificate)
 
 
 def _has_groups(certificate: x509.Certificate) -> bool:

@@ -17,27 +17,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import NameOID
 
-from pykubelet.base.kit.values import RedactedValue, Value
+from pykubelet.base.kit.values import RedactedValue
+from pykubelet_local_api.access.usages import DAY_S, EXTENDED_USAGES, KEY_USAGES, Validity
 
 #: Certificates are backdated, because clocks differ a little.
 BACKDATED_S = 3600.0
-DAY_S = 86400.0
 LEAF_S = 365 * DAY_S
 AUTHORITY_S = 3650 * DAY_S
-#: Usages of a certificate signing request (`spec.usages`) that are bits of the key usage.
-KEY_USAGES = {
-    "signing": "digital_signature", "digital signature": "digital_signature", "content commitment": "content_commitment",
-    "key encipherment": "key_encipherment", "key agreement": "key_agreement", "data encipherment": "data_encipherment",
-    "cert sign": "key_cert_sign", "crl sign": "crl_sign", "encipher only": "encipher_only", "decipher only": "decipher_only",
-}  # fmt: skip
-#: Those that are extended key usages.
-EXTENDED_USAGES = {
-    "any": "2.5.29.37.0", "server auth": "1.3.6.1.5.5.7.3.1", "client auth": "1.3.6.1.5.5.7.3.2",
-    "code signing": "1.3.6.1.5.5.7.3.3", "email protection": "1.3.6.1.5.5.7.3.4", "s/mime": "1.3.6.1.5.5.7.3.4",
-    "ipsec end system": "1.3.6.1.5.5.7.3.5", "ipsec tunnel": "1.3.6.1.5.5.7.3.6", "ipsec user": "1.3.6.1.5.5.7.3.7",
-    "timestamping": "1.3.6.1.5.5.7.3.8", "ocsp signing": "1.3.6.1.5.5.7.3.9",
-    "microsoft sgc": "1.3.6.1.4.1.311.10.3.3", "netscape sgc": "2.16.840.1.113730.4.1",
-}  # fmt: skip
 CLIENT_USAGES = ("digital signature", "client auth")
 SERVER_USAGES = ("digital signature", "server auth")
 
@@ -48,13 +34,6 @@ class KeyPair(RedactedValue):
     hidden: ClassVar = ("key",)
     certificate: bytes
     key: bytes
-
-
-class Validity(Value):
-    """When a certificate is valid: wall seconds."""
-
-    not_before: float
-    not_after: float
 
 
 class Authority(RedactedValue):
@@ -156,6 +135,11 @@ def load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     return key
 
 
+def load_authority(pem: bytes, key: bytes) -> Authority:
+    """The authority in PEM. Raises ValueError if it cannot be read."""
+    return Authority(load_key(key), x509.load_pem_x509_certificate(pem))
+
+
 def load_pair(pair: KeyPair) -> x509.Certificate:
     """The certificate. Raises ValueError if one of both cannot be read, or the key is another one's."""
     certificate = x509.load_pem_x509_certificate(pair.certificate)
@@ -176,8 +160,14 @@ def names_in(certificate: x509.Certificate) -> frozenset[str]:
 
 def is_due(certificate: x509.Certificate, now: float) -> bool:
     """Whether less than a third of its life is left, or it is not valid yet: the clock was set back."""
+    start, end = unchanged_between(certificate)
+    return now < start or now > end
+
+
+def unchanged_between(certificate: x509.Certificate) -> tuple[float, float]:
+    """From when to when a certificate is not due: wall seconds."""
     start, end = certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
-    return now < start or now > end - (end - start) / 3
+    return start, end - (end - start) / 3
 
 
 def subject_of(name: str, organizations: Iterable[str]) -> x509.Name:

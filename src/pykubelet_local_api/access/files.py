@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from pathlib import Path
 
 #: No file of this package is larger: bytes.
@@ -28,6 +27,8 @@ def read_file(path: Path) -> bytes | None:
 
 def write_file(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Replace the file: after a power cut, it has the old content or the new one. Raises AccessError."""
+    import tempfile  # only the process that makes files needs it
+
     try:
         descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:

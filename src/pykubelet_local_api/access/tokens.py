@@ -16,16 +16,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 from msgspec import Struct
 
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.values import RedactedValue, Value
-from pykubelet_local_api.access.certificates import key_pem, load_key, new_key
-from pykubelet_local_api.access.files import AccessError, read_file, write_file
+from pykubelet_local_api.access.files import AccessError, read_file
+from pykubelet_local_api.access.p256 import HALF, SPKI_HEAD, P256Key, load_p256
+from pykubelet_local_api.access.place import TOKEN_KEY
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.view import RequestUser, View
 
@@ -39,9 +36,7 @@ LEEWAY_S = 60.0
 LONGEST_TOKEN = 16 << 10
 #: AccountTokens with a signature that was verified, of which the claims are kept.
 KEPT_CLAIMS = 1024
-_HALF = 32
 INVALID = "invalid bearer token"
-_ES256 = ec.ECDSA(hashes.SHA256())
 _AUTHENTICATION = "authentication.kubernetes.io"
 
 
@@ -106,25 +101,15 @@ class SigningKey(RedactedValue):
     """The key that signs tokens. `name`: the key ID in tokens, a checksum of the public key."""
 
     hidden: ClassVar = ("private",)
-    private: ec.EllipticCurvePrivateKey
+    private: P256Key
     name: str
-
-    @property
-    def public(self) -> ec.EllipticCurvePublicKey:
-        """The key that verifies them."""
-        return self.private.public_key()
 
 
 def open_token_key(folder: Path) -> SigningKey:
-    """The key in the folder; a new one if there is none. Blocks. Raises AccessError."""
-    path = folder / "sa.key"
-    text = read_file(path)
-    if text is None:
-        private = new_key()
-        write_file(path, key_pem(private))
-        return token_key(private)
+    """The key in the folder, which `authority.prepare` has made. Blocks. Raises AccessError."""
+    path = folder / TOKEN_KEY
     try:
-        return token_key(load_key(text))
+        return token_key(read_file(path) or b"")
     except ValueError as error:
         advice = (
             "restore it from a backup, or remove it: a new key is made then, and pods get new tokens within an hour"
@@ -132,11 +117,10 @@ def open_token_key(folder: Path) -> SigningKey:
         raise AccessError(f"{path} is damaged ({error}): {advice}") from error
 
 
-def token_key(private: ec.EllipticCurvePrivateKey) -> SigningKey:
-    """The key with its name."""
-    form = serialization.PublicFormat.SubjectPublicKeyInfo
-    der = private.public_key().public_bytes(serialization.Encoding.DER, form)
-    return SigningKey(private, _encoded(hashlib.sha256(der).digest()))
+def token_key(pem: bytes) -> SigningKey:
+    """The key in PEM, with its name. Raises ValueError if it is none of P-256."""
+    private = load_p256(pem)
+    return SigningKey(private, _encoded(hashlib.sha256(private.public).digest()))
 
 
 class AccountTokens:
@@ -153,8 +137,7 @@ class AccountTokens:
         """The token with these claims."""
         header = msgspec.json.encode({"alg": "ES256", "kid": self._key.name})
         signed = f"{_encoded(header)}.{_encoded(msgspec.json.encode(claims, order='sorted'))}"
-        numbers = decode_dss_signature(self._key.private.sign(signed.encode(), _ES256))
-        return f"{signed}.{_encoded(b''.join(number.to_bytes(_HALF, 'big') for number in numbers))}"
+        return f"{signed}.{_encoded(self._key.private.sign(signed.encode()))}"
 
     def verify(self, token: str, audiences: Sequence[str], view: View) -> Verified:
         """The user of a token. `audiences`: those wanted, one of which must be the token's; empty: this server. Raises TokenError."""
@@ -180,8 +163,8 @@ class AccountTokens:
 
     def keys(self) -> Json:
         """The document at KEYS_PATH: the public key (RFC 7517)."""
-        numbers = self._key.public.public_numbers()
-        point = {axis: _encoded(value.to_bytes(_HALF, "big")) for axis, value in (("x", numbers.x), ("y", numbers.y))}
+        numbers = self._key.private.public[len(SPKI_HEAD) :]
+        point = {"x": _encoded(numbers[:HALF]), "y": _encoded(numbers[HALF:])}
         return {"keys": [{"use": "sig", "kty": "EC", "kid": self._key.name, "crv": "P-256", "alg": "ES256", **point}]}
 
     def _claims(self, token: str) -> TokenClaims:
@@ -214,13 +197,9 @@ class AccountTokens:
             raise TokenError("")
         if header.kid not in ("", self._key.name):
             raise TokenError("invalid signature, no keys found")
-        if header.alg != "ES256" or len(signature) != 2 * _HALF:
+        signed = f"{parts[0]}.{parts[1]}".encode()
+        if header.alg != "ES256" or not self._key.private.verify(signed, signature):
             raise TokenError("go-jose/go-jose: error in cryptographic primitive")
-        numbers = (int.from_bytes(signature[:_HALF], "big"), int.from_bytes(signature[_HALF:], "big"))
-        try:
-            self._key.public.verify(encode_dss_signature(*numbers), f"{parts[0]}.{parts[1]}".encode(), _ES256)
-        except InvalidSignature:
-            raise TokenError("go-jose/go-jose: error in cryptographic primitive") from None
         return claims
 
 

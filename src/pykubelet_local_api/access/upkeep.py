@@ -13,14 +13,14 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight, value_of
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
-from pykubelet_local_api.access.authority import AccessFiles, ApiPlace, load_files, prepare
-from pykubelet_local_api.access.certificates import Authority
 from pykubelet_local_api.access.files import AccessError
+from pykubelet_local_api.access.place import AccessFiles, AuthorityPem, load_files
+from pykubelet_local_api.access.preparing import AccessUpkeep
 
 log = Log("local-api")
 PERIOD_S = 60.0
 #: A disk that does not answer for so long is reported, and asked again later: seconds.
-DEADLINE_S = 30.0
+DEADLINE_S = 90.0
 
 
 class TlsContexts(Value):
@@ -36,9 +36,14 @@ class CertificateUpkeep:
     """Renews certificates. `authority`: where a renewed authority is published, which certificates are signed with."""
 
     def __init__(
-        self, place: ApiPlace, files: AccessFiles, contexts: TlsContexts, authority: CellWriter[Authority], clock: Clock
+        self,
+        upkeep: AccessUpkeep,
+        files: AccessFiles,
+        contexts: TlsContexts,
+        authority: CellWriter[AuthorityPem],
+        clock: Clock,
     ) -> None:
-        self._place = place
+        self._upkeep = upkeep
         self._loaded = files
         self._contexts = contexts
         self._authority = authority
@@ -55,7 +60,7 @@ class CertificateUpkeep:
         """Renew what is due. What goes wrong is logged; the certificates before stay in use."""
         try:
             now = self._clock.wall()
-            files = value_of(await self._flight.run("renew", lambda: prepare(self._place, now), DEADLINE_S), _late)
+            files = value_of(await self._flight.run("renew", lambda: self._upkeep.files(now), DEADLINE_S), _late)
             if files.versions != self._loaded.versions:
                 self._load(files)
         except AccessError as error:
@@ -72,8 +77,8 @@ class CertificateUpkeep:
         if pem != self._loaded.authority.pem:
             self._authority.publish(files.authority)
         self._loaded = files
-        log.info("certificates were renewed", folder=str(self._place.folder))
+        log.info("certificates were renewed", folder=str(self._upkeep.place.folder))
 
 
 def _late(_: float) -> AccessError:
-    return AccessError(f"the disk does not answer for {DEADLINE_S:.0f} s")
+    return AccessError(f"the disk or the process does not answer for {DEADLINE_S:.0f} s")

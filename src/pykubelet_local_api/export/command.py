@@ -15,7 +15,7 @@ from pathlib import Path
 from pykubelet.base.api.documents import load_document
 from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet_local_api.access.authority import own_client
+from pykubelet_local_api.access.place import own_client
 from pykubelet_local_api.client import OwnClient, collection_path
 from pykubelet_local_api.errors import StatusError
 from pykubelet_local_api.export.portable import exported

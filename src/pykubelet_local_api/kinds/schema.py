@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -213,7 +213,7 @@ class Schemas:
 @cache
 def load_schemas() -> Schemas:
     """The schemas of this package. Reads a file the first time."""
-    return Schemas(files(__package__).joinpath(DOCUMENT).read_bytes())
+    return Schemas(Path(__file__).with_name(DOCUMENT).read_bytes())
 
 
 def schema_of(definition: str) -> Schema:

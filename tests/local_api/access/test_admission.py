@@ -9,7 +9,8 @@ from local_api.access.test_signing import AUTHORITY, asked
 from pykubelet.base.manifests.validation.errors import Errors
 from pykubelet_local_api.access.admission import admit_write
 from pykubelet_local_api.access.bootstrap import bootstrap_objects
-from pykubelet_local_api.access.signing import CLIENT, KUBELET_CLIENT, sign
+from pykubelet_local_api.access.signing import sign
+from pykubelet_local_api.access.usages import CLIENT, KUBELET_CLIENT
 from pykubelet_local_api.errors import StatusError
 from pykubelet_local_api.kinds.table import BY_TYPE
 from pykubelet_local_api.objects import Json, copied

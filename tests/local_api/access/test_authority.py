@@ -13,11 +13,14 @@ from cryptography import x509
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.values import replace
-from pykubelet_local_api.access.authority import AccessFiles, ApiPlace, load_files, prepare, server_context
-from pykubelet_local_api.access.certificates import DAY_S, names_in
+from pykubelet_local_api.access.authority import prepare
+from pykubelet_local_api.access.certificates import names_in
 from pykubelet_local_api.access.files import AccessError
 from pykubelet_local_api.access.kubeconfig import parse_kubeconfig
+from pykubelet_local_api.access.place import AccessFiles, ApiPlace, load_files, server_context
+from pykubelet_local_api.access.preparing import AccessUpkeep
 from pykubelet_local_api.access.upkeep import CertificateUpkeep, TlsContexts
+from pykubelet_local_api.access.usages import DAY_S
 
 NOW = 1_800_000_000.0
 
@@ -27,7 +30,7 @@ def place(folder: Path) -> ApiPlace:
 
 
 def make(folder: Path, now: float = NOW, **changes: Any) -> AccessFiles:
-    return prepare(replace(place(folder), **changes), now)
+    return prepare(replace(place(folder), **changes), now).files
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -82,7 +85,7 @@ def test_certificates_are_renewed_before_they_expire(tmp_path: Path) -> None:
     after = contents(tmp_path)
     assert after["ca.crt"] == before["ca.crt"]
     unchanged = {name for name in after if after[name] == before[name]}
-    assert unchanged == {"ca.crt", "ca.key"}
+    assert unchanged == {"ca.crt", "ca.key", "sa.key"}
 
 
 def test_the_authority_keeps_its_key_when_it_is_renewed(tmp_path: Path) -> None:
@@ -233,7 +236,7 @@ async def test_a_running_server_uses_renewed_certificates(tmp_path: Path) -> Non
     load_files(agent, files.authority.pem, files.agent_client)
     load_files(own, files.authority.pem, files.own_client)
     authority, writer = make_cell("authority", files.authority)
-    upkeep = CertificateUpkeep(place(folder), files, TlsContexts(server, (agent,), (own,)), writer, clock)
+    upkeep = CertificateUpkeep(AccessUpkeep(place(folder)), files, TlsContexts(server, (agent,), (own,)), writer, clock)
     before = [shake(server, client) for client in (agent, own)]
     assert [certificate["subject"] for certificate in before] == [
         ((("commonName", "kube-apiserver-kubelet-client"),),),
@@ -261,3 +264,23 @@ def served(server: ssl.SSLContext, files: AccessFiles) -> object:
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.load_verify_locations(cadata=files.authority.pem.decode())
     return shake(server, client, of_server=True)["serialNumber"]
+
+
+def test_files_that_are_good_are_left_alone_without_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    upkeep = AccessUpkeep(place(tmp_path))
+    first = upkeep.files(NOW)
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    assert upkeep.files(NOW + DAY_S).versions == first.versions
+    for moment in (NOW + 300 * DAY_S, NOW - 10 * DAY_S):  # due, and a clock that was set back
+        with pytest.raises(AccessError, match="certificates cannot be made"):
+            upkeep.files(moment)
+    (tmp_path / "admin.kubeconfig").write_bytes(b"")
+    with pytest.raises(AccessError, match="certificates cannot be made"):
+        upkeep.files(NOW + DAY_S)
+
+
+def test_what_the_process_finds_wrong_is_the_error(tmp_path: Path) -> None:
+    AccessUpkeep(place(tmp_path)).files(NOW)
+    (tmp_path / "ca.key").write_bytes(b"damaged")
+    with pytest.raises(AccessError, match=r"ca\.key is damaged .*restore it from a backup"):
+        AccessUpkeep(place(tmp_path)).files(NOW)

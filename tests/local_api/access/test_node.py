@@ -12,7 +12,7 @@ from pykubelet_local_api.access import node as node_module
 from pykubelet_local_api.access.authenticate import impersonated
 from pykubelet_local_api.access.authorize import authorize
 from pykubelet_local_api.access.bootstrap import bootstrap_objects
-from pykubelet_local_api.access.certificates import new_key
+from pykubelet_local_api.access.certificates import key_pem, new_key
 from pykubelet_local_api.access.rbac import AccessAttributes
 from pykubelet_local_api.access.reviews import review
 from pykubelet_local_api.access.tokens import AccountTokens, token_key
@@ -217,7 +217,7 @@ def test_others_act_as_those_that_roles_allow() -> None:
         assert why in caught.value.message
 
 
-TOKENS = AccountTokens(token_key(new_key()), "https://issuer", "")
+TOKENS = AccountTokens(token_key(key_pem(new_key())), "https://issuer", "")
 REVIEWS = {kind.name: kind for kind in KINDS}
 
 

@@ -21,7 +21,7 @@ from testbed.rest import Client
 
 from pykubelet_local_api.access.authorize import authorize, check
 from pykubelet_local_api.access.bootstrap import bootstrap_objects
-from pykubelet_local_api.access.certificates import new_key
+from pykubelet_local_api.access.certificates import key_pem, new_key
 from pykubelet_local_api.access.escalation import check_binding, check_role
 from pykubelet_local_api.access.rbac import AccessAttributes, index_of, rules_for
 from pykubelet_local_api.access.reviews import review, wanted_by
@@ -63,7 +63,7 @@ PEOPLE = (
     RequestUser("system:serviceaccount:default:bot", ("system:serviceaccounts", "system:authenticated")),
     RequestUser("system:serviceaccount:other:bot", ("system:authenticated",)),
 )  # fmt: skip
-TOKENS = AccountTokens(token_key(new_key()), "https://kubernetes.default.svc", "")
+TOKENS = AccountTokens(token_key(key_pem(new_key())), "https://kubernetes.default.svc", "")
 
 
 @dataclass

@@ -16,24 +16,24 @@ from local_api.access.objects import NOW, Objects, bound, rbac, rule, thing, use
 
 from pykubelet_local_api.access.admission import admit_write
 from pykubelet_local_api.access.bootstrap import bootstrap_objects
-from pykubelet_local_api.access.certificates import new_authority, new_key, subject_of
+from pykubelet_local_api.access.certificates import key_pem, new_authority, new_key, subject_of
+from pykubelet_local_api.access.place import AuthorityPem
+from pykubelet_local_api.access.requests import parse_request
 from pykubelet_local_api.access.signing import (
-    CLIENT,
-    KUBELET_CLIENT,
-    KUBELET_SERVING,
     READS,
     REQUESTS,
     check_signers,
     check_subject,
-    parse_request,
     signed_requests,
 )
+from pykubelet_local_api.access.usages import CLIENT, KUBELET_CLIENT, KUBELET_SERVING
 from pykubelet_local_api.errors import StatusError
 from pykubelet_local_api.kinds.table import STORED
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.view import Verb
 
-AUTHORITY = new_authority(new_key(), NOW)
+MADE = new_authority(new_key(), NOW)
+AUTHORITY = AuthorityPem(MADE.pem, key_pem(MADE.key))
 NAME = "system:node:n1"
 GROUPS = ["system:nodes", "system:authenticated"]
 NODE = thing("v1", "Node", "n1", status={"addresses": [{"address": "192.0.2.7"}, {"address": "n1.example"}]})
@@ -77,7 +77,7 @@ def result(request: Json, *more: Json) -> Json:
 def certificate_in(request: Json) -> x509.Certificate:
     pem = base64.b64decode(request["status"]["certificate"])
     certificate = x509.load_pem_x509_certificate(pem)
-    certificate.verify_directly_issued_by(AUTHORITY.certificate)
+    certificate.verify_directly_issued_by(MADE.certificate)
     return certificate
 
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from local_api.access.objects import NOW, Objects, pod, thing, user
 
 from pykubelet_local_api.access.authenticate import NO_USER, authenticate
-from pykubelet_local_api.access.certificates import new_key
+from pykubelet_local_api.access.certificates import key_pem, new_key
 from pykubelet_local_api.access.files import AccessError
 from pykubelet_local_api.access.token_requests import answer_token_request, filled_secrets
 from pykubelet_local_api.access.tokens import KEPT_CLAIMS, AccountTokens, TokenError, open_token_key, token_key
@@ -23,7 +23,7 @@ from pykubelet_local_api.objects import Json
 from pykubelet_local_api.view import Verb
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
-KEY = token_key(new_key())
+KEY = token_key(key_pem(new_key()))
 ADMIN = user("admin", "system:masters")
 NODE = user("system:node:n1", "system:nodes")
 
@@ -155,7 +155,7 @@ def test_a_pod_uses_its_token_while_it_ends() -> None:
 def test_a_foreign_or_changed_token_is_refused() -> None:
     view = world()
     token = request(view, make_tokens())["status"]["token"]
-    other = AccountTokens(token_key(new_key()), ISSUER, "")
+    other = AccountTokens(token_key(key_pem(new_key())), ISSUER, "")
     assert why_invalid(request(view, other)["status"]["token"], view) == "invalid signature, no keys found"
     head, body, signature = token.split(".")
     more = base64.urlsafe_b64encode(json.dumps(decoded(token) | {"sub": "x"}).encode()).decode().rstrip("=")
@@ -297,6 +297,7 @@ def test_a_secret_gets_a_token_that_ends_with_it() -> None:
 
 
 def test_the_key_is_kept_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sa.key").write_bytes(key_pem(new_key()))
     assert open_token_key(tmp_path).name == open_token_key(tmp_path).name
     (tmp_path / "sa.key").write_bytes(b"")
     with pytest.raises(AccessError, match=r"sa\.key is damaged .*restore it from a backup, or remove it"):

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from pykubelet.base.kit.values import RedactedValue, Value
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.services.process import run_program
+from pykubelet.edges.host.services.process import python_module, run_program
 
 DEADLINE_S = 60.0
 _CHILD = "pykubelet.edges.identity.make_keys"
@@ -95,9 +94,10 @@ async def describe_pair(pem: bytes) -> Description:
 
 
 async def _ask(question: dict[str, Any]) -> dict[str, Any]:
-    argv = (sys.executable, *_isolation(), "-m", _CHILD)
     try:
-        ended = await run_program(argv, stdin=json.dumps(question).encode(), cwd="/", timeout_s=DEADLINE_S)
+        ended = await run_program(
+            python_module(_CHILD), stdin=json.dumps(question).encode(), cwd="/", timeout_s=DEADLINE_S
+        )
     except HostError as error:
         raise KeysError(str(error)) from error
     if ended.code:
@@ -105,13 +105,3 @@ async def _ask(question: dict[str, Any]) -> dict[str, Any]:
         raise KeysError(lines[-1] if lines else f"exit code {ended.code}")
     answer: dict[str, Any] = json.loads(ended.out)
     return answer
-
-
-def _isolation() -> tuple[str, ...]:
-    """The options with which the child is as isolated as this process.
-
-    Without -P, Python searches modules in the current directory first, which may belong to any user. Without -E, in those of
-    PYTHONPATH, which an agent that was started with -I (that is -E, -P and -s) ignores.
-    """
-    own = sys.flags
-    return ("-P", *(("-E",) if own.ignore_environment else ()), *(("-s",) if own.no_user_site else ()))

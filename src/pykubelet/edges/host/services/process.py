@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 from typing import IO
 
@@ -162,6 +163,17 @@ def start_program(argv: tuple[str, ...], env: Mapping[str, str] | None, cwd: str
         )
     except OSError as error:
         raise translated("exec", argv[0], error) from error
+
+
+def python_module(name: str) -> tuple[str, ...]:
+    """The command line that runs a module with this Python, as isolated as this process.
+
+    Without -P, Python searches modules in the current directory first, which may belong to any user. Without -E, in those of
+    PYTHONPATH, which an agent that was started with -I (that is -E, -P and -s) ignores.
+    """
+    own = sys.flags
+    isolation = (*(("-E",) if own.ignore_environment else ()), *(("-s",) if own.no_user_site else ()))
+    return (sys.executable, "-P", *isolation, "-m", name)
 
 
 def watch_exit(pid: int) -> asyncio.Event:
