@@ -95,7 +95,7 @@ async def note_changes(store: ObjectStore, loop: ReconcileLoop) -> None:
     seen = store.version
     while True:
         wakeup.clear()
-        if seen < store.history.oldest:  # large objects that were written together may leave no room for others
+        if seen < store.history.oldest:  # large objects that were written together may push out others
             loop.note_all()
         for change in store.history.all_after(seen):
             loop.note(change.key.resource, change.key.namespace, change.key.name)

@@ -173,7 +173,7 @@ async def test_the_control_plane_comes_to_rest(cluster: Cluster) -> None:
 async def test_writes_that_the_history_has_forgotten_are_looked_at(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Large objects that are written together leave no room in the history for the others of their commit."""
+    """Large objects that are written together push the others of their commit out of the history."""
     monkeypatch.setattr("pykubelet_local_api.store.history.MAX_CHANGES", 10)
     async with asyncio.timeout(20):
         while not cluster.api.loop.is_idle():  # noqa: ASYNC110 - the loop has no event for it

@@ -197,6 +197,28 @@ async def test_where_no_connection_is_idle_the_newest_is_closed() -> None:
         writer.close()
 
 
+async def test_a_client_with_many_connections_makes_way_for_others() -> None:
+    """As a pod that keeps all connections of the local API busy, with watches or with bodies that never come."""
+    endless = Endless()
+
+    async def handle(request: Request, _: ServedConnection) -> Answer:
+        return StreamedResponse(200, endless.chunks()) if request.path == "/busy" else route(request)
+
+    async with serving(handle, ServerLimits(connections=3)) as port:
+        busy = [await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)) for _ in range(3)]
+        for reader, writer in busy:
+            writer.write(b"GET /busy HTTP/1.1\r\nHost: x\r\n\r\n")
+            await reader.readuntil(b"tick")
+        assert b"GET /other" in await talk(port, b"GET /other HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(60):
+            with contextlib.suppress(ConnectionResetError):
+                await busy[0][0].read()
+        for reader, _ in busy[1:]:
+            await reader.readuntil(b"tick")
+        for _, writer in busy:
+            writer.close()
+
+
 class Endless:
     """Chunks for ever; knows whether it was closed."""
 

@@ -17,6 +17,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.net.http import wire
+from pykubelet.net.http.occupancy import OpenConnections
 from pykubelet.net.http.wire import REASONS, BadRequest, Body, Head, Request, as_chunk, parse_head, render_head
 
 __all__ = [
@@ -40,8 +41,8 @@ TEXT, JSON = "text/plain; charset=utf-8", "application/json"
 
 
 class ServerLimits(Value):
-    """Limits of a server. `connections`: the most open at once. A further one closes the one that is idle for longest, or is
-    refused if none is idle.
+    """Limits of a server. `connections`: the most open at once. A further one closes the one that is idle for longest; if
+    none is idle, the oldest one of the client's address that has the most, or it is refused if that is its own.
 
     Seconds of waiting: `head_s` for the first request and every body, `idle_s` for the next request, `stream_idle_s` for a
     stream that makes no progress (0: no limit). `body_bytes`: the most bytes of a request's body, which is read only when the
@@ -168,18 +169,19 @@ class HttpServer:
         self._handler = handler
         self._is_allowed = is_allowed
         self._limits = limits or ServerLimits()
-        self._open: set[asyncio.StreamWriter] = set()
+        self._open = OpenConnections()
         #: Connections without a complete request since their last answer, the one that is idle for longest first.
         self._idle: dict[asyncio.StreamWriter, None] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until either side ends it or it is idle for too long."""
-        if len(self._open) >= self._limits.connections and not self._close_idle():
+        connection = _connection(reader, writer)
+        if len(self._open) >= self._limits.connections and not self._make_place(connection.address):
             writer.transport.abort()
             return
-        self._open.add(writer)
+        self._open.add(writer, connection.address)
         try:
-            await self._converse(_connection(reader, writer))
+            await self._converse(connection)
         except TimeoutError:
             if writer.transport.get_write_buffer_size():
                 writer.transport.abort()  # close() would wait forever for a client that does not read
@@ -189,19 +191,19 @@ class HttpServer:
             self._open.discard(writer)
             writer.close()
 
-    def _close_idle(self) -> bool:
-        """Close the connection that is idle for longest. Returns False if none is idle."""
-        longest = next(iter(self._idle), None)
-        if longest is None:
+    def _make_place(self, address: str) -> bool:
+        """Close the connection that is idle for longest, or else one of the address that has the most. Returns False if none is closed."""
+        chosen = next(iter(self._idle), None) or self._open.crowding(address)
+        if chosen is None:
             return False
-        del self._idle[longest]
-        self._open.discard(longest)
-        longest.transport.abort()
+        self._idle.pop(chosen, None)
+        self._open.discard(chosen)
+        chosen.transport.abort()
         return True
 
     def close(self) -> None:
         """Close all open connections."""
-        for writer in tuple(self._open):
+        for writer in self._open.writers():
             writer.close()
 
     async def _converse(self, connection: ServedConnection) -> None:
