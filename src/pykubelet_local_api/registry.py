@@ -16,6 +16,7 @@ from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.values import Value
 from pykubelet.base.manifests.validation.errors import Errors, forbidden, invalid, invalids, required, show
 from pykubelet_local_api import errors
+from pykubelet_local_api.access.node import NODES
 from pykubelet_local_api.access.rbac import MASTERS
 from pykubelet_local_api.kinds.conversion import to_served, to_stored
 from pykubelet_local_api.kinds.kind import ResourceKind
@@ -23,6 +24,7 @@ from pykubelet_local_api.kinds.table import STORED
 from pykubelet_local_api.objects import Json, copied, is_deleting, timestamp
 from pykubelet_local_api.patch.managed import record_update, with_kept_times
 from pykubelet_local_api.store.database import StoredKey
+from pykubelet_local_api.store.sizes import MAX_OBJECT_BYTES, MAX_STORED_BYTES
 from pykubelet_local_api.store.store import ObjectStore, Transaction
 from pykubelet_local_api.strategies.strategy import Context, KindStrategy
 from pykubelet_local_api.strategies.table import strategy_of
@@ -45,6 +47,10 @@ _KEPT = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
+
+
+#: Groups that may store more than other clients: the machine must go on.
+_UNBOUNDED = frozenset((MASTERS, NODES))
 
 
 class Deletion(Value):
@@ -432,10 +438,22 @@ def _set_managers(new: Json, managers: list[Json] | None) -> None:
 def _put(at: Transaction, key: StoredKey, new: Json, options: WriteOptions, version: str) -> Json:
     """Store an object. A dry run answers with the resource version that there was, "" for none."""
     found = at.put(key, new)
+    if at.has_grown:
+        _check_size(at, key, options)
     if not options.is_dry_run:
         return found
     metadata = {name: value for name, value in found["metadata"].items() if name != "resourceVersion"}
     return found | {"metadata": metadata | ({"resourceVersion": version} if version else {})}
+
+
+def _check_size(at: Transaction, key: StoredKey, options: WriteOptions) -> None:
+    """Refuse an object that is too large (413), and more objects than clients may store (403)."""
+    data = at.rows[-1].data or b""
+    if len(data) > MAX_OBJECT_BYTES:
+        raise errors.too_large(MAX_OBJECT_BYTES)
+    if at.stored_bytes > MAX_STORED_BYTES and _UNBOUNDED.isdisjoint(options.user.groups):
+        why = f"more than {MAX_STORED_BYTES >> 20} MiB would be stored: delete what is not needed"
+        raise errors.forbidden(STORED[key.resource], key.name, why)
 
 
 def _is_same(old: Json, new: Json) -> bool:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pykubelet.base.kit.flight import SingleFlight, value_of
 from pykubelet_local_api.errors import unavailable
-from pykubelet_local_api.store.store import LARGE_BYTES
+from pykubelet_local_api.store.sizes import LARGE_BYTES
 
 T = TypeVar("T")
 #: Seconds for a body of the largest size.

@@ -35,7 +35,8 @@ from pykubelet_local_api.rest.options import (
 )
 from pykubelet_local_api.rest.paths import Target
 from pykubelet_local_api.rest.reads import read_list
-from pykubelet_local_api.store.store import LARGE_BYTES, ObjectStore
+from pykubelet_local_api.store.sizes import LARGE_BYTES
+from pykubelet_local_api.store.store import ObjectStore
 from pykubelet_local_api.strategies.strategy import Context
 from pykubelet_local_api.strategies.table import strategy_of
 from pykubelet_local_api.view import RequestUser

@@ -23,6 +23,7 @@ from pykubelet_local_api.errors import StatusError, unavailable
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.store.database import Row, StoredKey
 from pykubelet_local_api.store.history import ChangeHistory, ChangeType, StoredChange
+from pykubelet_local_api.store.sizes import StoredSizes, counted
 from pykubelet_local_api.store.wakeups import Wakeups
 
 log = Log("store")
@@ -32,8 +33,6 @@ MAX_WAITING = 2000
 #: So many are committed together at most, so that the event loop is not held for long.
 MAX_BATCH = 50
 NO_LIMIT_S = 1e8
-#: Decisions about objects with so many bytes of JSON take longer than the event loop may be held.
-LARGE_BYTES = 16 << 10
 #: The file is copied after so many seconds with changes.
 COPY_S = 3600.0
 _Objects = dict[tuple[str, str], Json]
@@ -83,6 +82,7 @@ class _Batch(msgspec.Struct):
     """What is committed together. `pending`: the objects that differ from the stored ones (None: removed)."""
 
     version: int
+    growth: int = 0
     pending: dict[StoredKey, Json | None] = msgspec.field(default_factory=dict)
     changes: list[StoredChange] = msgspec.field(default_factory=list)
     rows: list[Row] = msgspec.field(default_factory=list)
@@ -101,12 +101,11 @@ class ObjectStore:
         self._clock = clock
         self._objects: dict[str, _Objects] = {}
         self._sorted: dict[str, list[tuple[str, str]]] = {}
-        self._large: set[StoredKey] = set()
+        self.sizes = StoredSizes()
         self.version = file.version
         for key, data in file.rows():
             self._objects.setdefault(key.resource, {})[(key.namespace, key.name)] = msgspec.json.decode(data)
-            if len(data) > LARGE_BYTES:
-                self._large.add(key)
+            self.sizes.note(key, len(data))
         self.history = ChangeHistory(self.version)
         self._waiting: deque[_Waiting] = deque()
         self._wanted = asyncio.Event()
@@ -149,7 +148,7 @@ class ObjectStore:
 
     def is_large(self, key: StoredKey) -> bool:
         """Whether decisions about this object take so long that they run in a thread."""
-        return key in self._large
+        return self.sizes.is_large(key)
 
     def count(self, resource: str) -> int:
         """The number of objects of a resource."""
@@ -240,7 +239,7 @@ class ObjectStore:
         for waiting in taken:
             if waiting.future.cancelled():
                 continue
-            transaction = Transaction(self, batch.pending, batch.version)
+            transaction = Transaction(self, batch.pending, batch.version, batch.growth)
             try:
                 answer = waiting.decide(transaction)
             except Exception as error:  # noqa: BLE001 - it belongs to the one who asked
@@ -249,7 +248,7 @@ class ObjectStore:
             batch.answers.append((waiting, answer))
             if waiting.is_dry_run:
                 continue
-            batch.version = transaction.version
+            batch.version, batch.growth = transaction.version, transaction.growth
             batch.pending.update(transaction.written)
             batch.changes += transaction.changes
             batch.rows += transaction.rows
@@ -275,10 +274,7 @@ class ObjectStore:
                     objects[(key.namespace, key.name)] = change.object
                 else:
                     objects.pop((key.namespace, key.name), None)
-            if change.type is not ChangeType.DELETED and len(change.data) > LARGE_BYTES:
-                self._large.add(key)
-            else:
-                self._large.discard(key)
+            self.sizes.note(key, None if change.type is ChangeType.DELETED else len(change.data))
             self.history.add(change)
             touched.add(key.resource)
         self._wakeups.wake(touched)
@@ -298,8 +294,13 @@ def _never(_: float) -> Exception:
 class Transaction:
     """What one write sees and does: the stored objects with the writes before it in its batch, and its own. Implements `View`."""
 
-    def __init__(self, store: ObjectStore, pending: dict[StoredKey, Json | None], version: int = 0) -> None:
+    def __init__(
+        self, store: ObjectStore, pending: dict[StoredKey, Json | None], version: int = 0, growth: int = 0
+    ) -> None:
         self._store = store
+        #: By how much what is stored grows: with the writes before this one in its batch.
+        self.growth = growth
+        self._growth_before = growth
         self._pending = pending
         self.version = version or store.version
         self.written: dict[StoredKey, Json | None] = {}
@@ -343,6 +344,7 @@ class Transaction:
         self.version += 1
         new["metadata"]["resourceVersion"] = str(self.version)
         data = msgspec.json.encode(new)
+        self.growth += counted(len(data)) - self._store.sizes.of(key)
         kind = ChangeType.ADDED if before is None else ChangeType.MODIFIED
         self._add(StoredChange(self.version, kind, key, new, before, data))
         return new
@@ -355,6 +357,16 @@ class Transaction:
         last = before | {"metadata": before["metadata"] | {"resourceVersion": str(self.version)}}
         self._add(StoredChange(self.version, ChangeType.DELETED, key, last, before, msgspec.json.encode(last)))
         return last
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether more is stored with this write."""
+        return self.growth > self._growth_before
+
+    @property
+    def stored_bytes(self) -> int:
+        """What is stored with this write and those before it in its batch, as `MAX_STORED_BYTES` counts."""
+        return self._store.sizes.total + self.growth
 
     def _add(self, change: StoredChange) -> None:
         is_there = change.type is not ChangeType.DELETED
