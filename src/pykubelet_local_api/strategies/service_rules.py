@@ -141,7 +141,10 @@ def _policy_errors(spec: Json) -> Errors:
 def _address_errors(spec: Json) -> Errors:
     """Families and cluster IPs. There are IPv4 addresses only, but a headless service without a selector may have any."""
     errors: Errors = []
-    for i, address in enumerate(spec.get("clusterIPs") or ()):
+    given = spec.get("clusterIPs") or []
+    if given[:1] != ([spec["clusterIP"]] if spec.get("clusterIP") else []):
+        errors.append(invalid("spec.clusterIPs", given, "first value must match `clusterIP`"))
+    for i, address in enumerate(given):
         if address != "None":
             errors += ip_errors(str(address), f"spec.clusterIPs[{i}]")
     if spec.get("clusterIP") == "None" and not spec.get("selector"):

@@ -189,6 +189,8 @@ def _take_over(spec: Json, before: Json) -> None:
         if not spec.get("clusterIP"):
             for field in ("clusterIP", "clusterIPs"):
                 keep(spec, before, field)
+        elif spec["clusterIP"] != before.get("clusterIP") and spec.get("clusterIPs") == before.get("clusterIPs"):
+            spec["clusterIPs"] = [spec["clusterIP"]]  # the client knows the older field only
         for field in ("ipFamilies", "ipFamilyPolicy"):
             if not spec.get(field):
                 keep(spec, before, field)

@@ -90,6 +90,19 @@ def test_services_have_addresses_of_their_own(stored: StoredObjects) -> None:
     assert "provided port is already allocated" in stored.refusal("services", clash, "ns")
 
 
+def test_a_service_keeps_its_address(stored: StoredObjects) -> None:
+    """A patch of the older field alone, which leaves the newer one as it is."""
+    stored.create("services", {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}, "ns")
+    assert stored.change_refusal("services", "s", {"spec": {"clusterIP": "10.96.200.1"}}, "ns") == (
+        'Service "s" is invalid: spec.clusterIPs[0]: Invalid value: ["10.96.200.1"]: may not change once set'
+    )
+    both = {
+        "metadata": {"name": "t"},
+        "spec": {"ports": [{"port": 80}], "clusterIP": "10.96.9.1", "clusterIPs": ["10.96.9.2"]},
+    }
+    assert "first value must match `clusterIP`" in stored.refusal("services", both, "ns")
+
+
 def test_one_port_number_of_a_node_for_two_protocols(stored: StoredObjects) -> None:
     ports = [{"port": 53, "name": "u", "protocol": "UDP"}, {"port": 53, "name": "t"}]
     spec = stored.create("services", {"metadata": {"name": "dns"}, "spec": {"type": "NodePort", "ports": ports}}, "ns")[
