@@ -12,10 +12,9 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import aiohttp
-from testbed.controlplane import ControlPlane
 
 from bench.runtime import BenchError
 
@@ -29,10 +28,21 @@ _LONGEST_LINE = 4 << 20
 _CONNECTIONS = 6
 
 
+class AdminAccess(Protocol):
+    """Where an API server is, and the folder of the administrator's `admin.crt` and `admin.key`."""
+
+    @property
+    def server(self) -> str: ...
+    @property
+    def authority(self) -> Path: ...
+    @property
+    def pki(self) -> Path: ...
+
+
 class Api:
     """The administrator's requests, on connections that are kept."""
 
-    def __init__(self, plane: ControlPlane) -> None:
+    def __init__(self, plane: AdminAccess) -> None:
         context = ssl.create_default_context(cafile=str(plane.authority))
         context.load_cert_chain(plane.pki / "admin.crt", plane.pki / "admin.key")
         connector = aiohttp.TCPConnector(ssl=context, limit=_CONNECTIONS)
