@@ -17,7 +17,7 @@ from pykubelet.base.kit.values import Value
 from pykubelet_local_api.errors import StatusError, expired
 from pykubelet_local_api.kinds.conversion import to_served
 from pykubelet_local_api.kinds.kind import ResourceKind
-from pykubelet_local_api.objects import Json
+from pykubelet_local_api.objects import Json, name_of, namespace_of
 from pykubelet_local_api.rest.formats import Accepted, Form, shown_object
 from pykubelet_local_api.rest.options import ListOptions
 from pykubelet_local_api.rest.reads import check_not_future, parse_version
@@ -122,7 +122,7 @@ class WatchStream:
         lines: list[bytes] = []
         for found in [*self._store.list(self._request.kind.storage, self._request.namespace)]:
             served = to_served(self._request.kind, found)
-            if self._covers(served) and self._request.wants(served):
+            if self._covers(namespace_of(served), name_of(served)) and self._request.wants(served):
                 lines.append(self._event(ChangeType.ADDED, served))
             if len(lines) == LINES_AT_ONCE:
                 yield b"".join(lines)
@@ -132,11 +132,9 @@ class WatchStream:
         if self._request.options.has_bookmarks:
             yield self._bookmark({INITIAL_END: "true"})
 
-    def _covers(self, found: Json) -> bool:
-        request, meta = self._request, found["metadata"]
-        return (not request.namespace or meta.get("namespace") == request.namespace) and (
-            not request.name or meta["name"] == request.name
-        )
+    def _covers(self, namespace: str, name: str) -> bool:
+        request = self._request
+        return (not request.namespace or namespace == request.namespace) and (not request.name or name == request.name)
 
     def _next_lines(self) -> bytes:
         """The lines of the next changes. Raises StatusError 410."""
@@ -173,19 +171,19 @@ class WatchStream:
     def _line_of(self, change: StoredChange) -> bytes:
         """The line of a change; empty if this watch does not see it. An object that begins to fit the selector is a new one."""
         kind, wants = self._request.kind, self._request.wants
-        if not self._covers(change.object):
+        if not self._covers(change.key.namespace, change.key.name):
             return b""
         if wants is everything:
             return self._whole(change.type, change)
-        was = change.before is not None and wants(to_served(kind, change.before))
-        served = to_served(kind, change.object)
+        before, now = change.before, change.object
+        was = before is not None and wants(to_served(kind, before))
+        served = to_served(kind, now)
         if change.type is not ChangeType.DELETED and wants(served):
             return self._whole(ChangeType.MODIFIED if was else ChangeType.ADDED, change)
-        if not was:
+        if before is None or not was:
             return b""
-        assert change.before is not None
-        last = served if change.type is ChangeType.DELETED else to_served(kind, change.before)
-        version = {"resourceVersion": change.object["metadata"]["resourceVersion"]}
+        last = served if change.type is ChangeType.DELETED else to_served(kind, before)
+        version = {"resourceVersion": now["metadata"]["resourceVersion"]}
         return self._event(ChangeType.DELETED, {**last, "metadata": last["metadata"] | version})
 
     def _whole(self, event: str, change: StoredChange) -> bytes:

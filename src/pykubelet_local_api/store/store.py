@@ -263,19 +263,19 @@ class ObjectStore:
     def _publish(self, batch: _Batch) -> None:
         self.version = batch.version
         touched: set[str] = set()
+        for key, found in batch.pending.items():
+            objects = self._objects.setdefault(key.resource, {})
+            if found is not None:
+                objects[(key.namespace, key.name)] = found
+            else:
+                objects.pop((key.namespace, key.name), None)
+        now = self._clock.monotonic()
         for change in batch.changes:
             key = change.key
-            objects = self._objects.setdefault(key.resource, {})
-            if change.type is ChangeType.MODIFIED:
-                objects[(key.namespace, key.name)] = change.object
-            else:
+            if change.type is not ChangeType.MODIFIED:
                 self._sorted.pop(key.resource, None)
-                if change.type is ChangeType.ADDED:
-                    objects[(key.namespace, key.name)] = change.object
-                else:
-                    objects.pop((key.namespace, key.name), None)
             self.sizes.note(key, None if change.type is ChangeType.DELETED else len(change.data))
-            self.history.add(change)
+            self.history.add(change, now)
             touched.add(key.resource)
         self._wakeups.wake(touched)
 
@@ -346,7 +346,7 @@ class Transaction:
         data = msgspec.json.encode(new)
         self.growth += counted(len(data)) - self._store.sizes.of(key)
         kind = ChangeType.ADDED if before is None else ChangeType.MODIFIED
-        self._add(StoredChange(self.version, kind, key, new, before, data))
+        self._add(StoredChange(self.version, kind, key, data, self._text_of(key, before)), new)
         return new
 
     def remove(self, key: StoredKey) -> Json:
@@ -355,7 +355,10 @@ class Transaction:
         assert before is not None
         self.version += 1
         last = before | {"metadata": before["metadata"] | {"resourceVersion": str(self.version)}}
-        self._add(StoredChange(self.version, ChangeType.DELETED, key, last, before, msgspec.json.encode(last)))
+        change = StoredChange(
+            self.version, ChangeType.DELETED, key, msgspec.json.encode(last), self._text_of(key, before)
+        )
+        self._add(change, None)
         return last
 
     @property
@@ -368,8 +371,14 @@ class Transaction:
         """What is stored with this write and those before it in its batch, as `MAX_STORED_BYTES` counts."""
         return self._store.sizes.total + self.growth
 
-    def _add(self, change: StoredChange) -> None:
-        is_there = change.type is not ChangeType.DELETED
-        self.written[change.key] = change.object if is_there else None
+    def _text_of(self, key: StoredKey, before: Json | None) -> bytes | None:
+        """The text of the object before a change: the one of the change before, so that the history has it once."""
+        if before is None:
+            return None
+        known = None if key in self.written or key in self._pending else self._store.history.text_of(key)
+        return known or msgspec.json.encode(before)
+
+    def _add(self, change: StoredChange, new: Json | None) -> None:
+        self.written[change.key] = new
         self.changes.append(change)
-        self.rows.append(Row(change.key, change.data if is_there else None))
+        self.rows.append(Row(change.key, None if new is None else change.data))
