@@ -11,11 +11,14 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pykubelet.app import version
 from pykubelet.app.commands import find_command
-from pykubelet.app.flags import CommandLine, FlagError, parse_command_line
 from pykubelet.base.model.version import CURRENT, KUBERNETES, Release, find_release
+
+if TYPE_CHECKING:
+    from pykubelet.app.flags import CommandLine
 
 EMULATED_VERSION = "PYKUBELET_EMULATED_VERSION"
 
@@ -26,6 +29,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = find_command(arguments[0]) if arguments else None
     if command is not None:
         return command.main(arguments[1:])
+    return _agent(arguments)
+
+
+def _agent(arguments: Sequence[str]) -> int:
+    """Run the agent, or show what its flags `--help` and `--version` ask for."""
+    from pykubelet.app.flags import FlagError, parse_command_line  # other commands do without the table of flags
+
     try:
         line = parse_command_line([*_environment(), *arguments])
     except FlagError as error:
@@ -65,6 +75,8 @@ def _show_version(wanted: str, release: Release) -> int:
 
 def _run(line: CommandLine) -> int:
     gc.disable()  # collections during the imports of some hundred modules find nothing, and take a sixth of the start
+    from pykubelet.app.flags import FlagError
+
     try:
         from pykubelet.app.load import load
         from pykubelet.config.errors import ConfigError

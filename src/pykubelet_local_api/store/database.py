@@ -170,7 +170,7 @@ def _opened(path: str) -> sqlite3.Connection:
             "journal_mode=WAL",
             "synchronous=FULL",
             "locking_mode=EXCLUSIVE",
-            "cache_size=-1024",
+            "cache_size=-256",
             "temp_store=MEMORY",
         ):
             connection.execute(f"PRAGMA {pragma}")
