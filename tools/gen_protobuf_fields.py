@@ -29,6 +29,8 @@ SCALARS = {
 }  # fmt: skip
 #: The structs do not have it.
 LEFT_OUT = {("ObjectMeta", "managedFields")}
+#: Fields that JSON spells otherwise.
+JSON_NAMES = {("BoundObjectReference", "uID"): "uid"}
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 SERVED_OUT = ROOT / "src" / "pykubelet_local_api" / "kinds" / "protobuf_fields.py"
 #: The types that the decoder has code for.
@@ -151,6 +153,7 @@ def served_messages(root: Path, types: dict[str, Any]) -> dict[str, list[Field]]
             fields = {}
             for label, type_, map_, of, field_name, number in _FIELD.findall(body):
                 form = "map" if map_ else "list" if label == "repeated" else "one"
+                field_name = JSON_NAMES.get((name, field_name), field_name)
                 fields[field_name] = Field(field_name, int(number), _served_type(type_ or of, package), form)
             messages[f"{package.rsplit('.', 2)[1]}.{package.rsplit('.', 1)[1]}.{name}"] = fields
     properties = {

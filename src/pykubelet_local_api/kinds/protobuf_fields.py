@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 MESSAGES: Mapping[str, str] = {
-    "authentication.v1.BoundObjectReference": ("kind 1 string, apiVersion 2 string, name 3 string, uID 4 string"),
+    "authentication.v1.BoundObjectReference": ("kind 1 string, apiVersion 2 string, name 3 string, uid 4 string"),
     "authentication.v1.SelfSubjectReview": (
         "metadata 1 meta.v1.ObjectMeta, status 2 authentication.v1.SelfSubjectReviewStatus"
     ),
