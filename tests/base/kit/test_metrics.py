@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pykubelet.base.kit.exposition import render_metrics
 from pykubelet.base.kit.metrics import (
     MAX_SERIES,
     Counter,
@@ -15,7 +16,6 @@ from pykubelet.base.kit.metrics import (
     bound_text,
     exponential_bounds,
 )
-from pykubelet.serve.metrics.exposition import render_metrics
 
 
 def test_the_text_of_all_kinds() -> None:

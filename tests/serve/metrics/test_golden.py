@@ -12,6 +12,7 @@ import pytest
 from serve.world import NOW, make_world
 
 import pykubelet
+from pykubelet.base.kit.exposition import render_metrics
 from pykubelet.base.kit.metrics import PROBES, REGISTRY, Counter, Gauge, Histogram, MetricFamily, Registry
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import CertificateKey, CertificateRecord, Content
@@ -44,7 +45,6 @@ from pykubelet.edges.host.proc.self_stats import read_self
 from pykubelet.net.http.server import Request, Response
 from pykubelet.serve.endpoints.health import HEALTH_CHECKS
 from pykubelet.serve.metrics.cadvisor import MachineFacts, cadvisor_families
-from pykubelet.serve.metrics.exposition import render_metrics
 from pykubelet.serve.metrics.kubelet import MetricsInputs, kubelet_families, process_families
 from pykubelet.serve.metrics.releases import of_release
 from pykubelet.serve.metrics.resource import resource_families

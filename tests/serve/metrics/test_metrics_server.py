@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from support.metrics_server import Batch, decode, top
 
+from pykubelet.base.kit.exposition import render_metrics
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.usage import ContainerUse, CpuUse, GroupUse, MemoryUse, NodeUse, PodUse, Usage
-from pykubelet.serve.metrics.exposition import render_metrics
 from pykubelet.serve.metrics.resource import resource_families
 
 AT = 1_700_000_000.25

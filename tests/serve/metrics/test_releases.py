@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+from pykubelet.base.kit.exposition import render_metrics
 from pykubelet.base.kit.metrics import MetricFamily, MetricSample
 from pykubelet.base.model.version import Release
-from pykubelet.serve.metrics.exposition import render_metrics, with_stability
 from pykubelet.serve.metrics.releases import of_release
+from pykubelet.serve.metrics.stability import with_stability
 
 
 def family(name: str, *samples: MetricSample) -> MetricFamily:

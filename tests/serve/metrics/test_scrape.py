@@ -8,13 +8,14 @@ from typing import TypeVar
 
 import pytest
 
+from pykubelet.base.kit.exposition import CONTENT_TYPE, render_metrics
 from pykubelet.base.kit.flight import Outcome, SingleFlight, Uncertain
 from pykubelet.base.kit.metrics import MetricFamily, MetricSample
 from pykubelet.net.http.server import Answer, Request, Response
-from pykubelet.serve.metrics.exposition import CONTENT_TYPE, render_metrics, with_stability
 from pykubelet.serve.metrics.protobuf_exposition import PROTOBUF_CONTENT_TYPE
 from pykubelet.serve.metrics.routes import health_metrics, probe_metrics
 from pykubelet.serve.metrics.scrape import scrape, takes_gzip
+from pykubelet.serve.metrics.stability import with_stability
 
 T = TypeVar("T")
 PAGE = b'container_last_seen{id="/kubepods/burstable"} 1795541039 1795541039875\n' * 2000

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from serve.metrics.test_golden import everything_used, modules
 
+from pykubelet.base.kit.exposition import render_metrics
 from pykubelet.base.kit.metrics import MAX_SERIES, PROBES, REGISTRY, Counter, Gauge, Histogram, Registry
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.probes import ProbeKind
 from pykubelet.observe.probes.metrics import FAILED, SUCCESSFUL, ProbeMetrics
 from pykubelet.serve.metrics.cadvisor import MachineFacts, cadvisor_families
-from pykubelet.serve.metrics.exposition import render_metrics
 from pykubelet.serve.metrics.resource import resource_families
 
 __all__ = ["modules"]

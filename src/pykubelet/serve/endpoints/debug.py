@@ -18,6 +18,7 @@ from pykubelet.base.api.codec import encode
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit import log
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.exposition import render_metrics
 from pykubelet.base.kit.flight import Done, SingleFlight
 from pykubelet.base.kit.lag import LAG
 from pykubelet.base.kit.text import parse_decimal
@@ -31,7 +32,6 @@ from pykubelet.serve.endpoints.endpoint import EndpointHandler
 from pykubelet.serve.endpoints.known_pods import KnownPods, container_spec
 from pykubelet.serve.endpoints.profile import CpuSamples, Samples, TraceSamples, sampling
 from pykubelet.serve.explain.documents import ExplainRoute
-from pykubelet.serve.metrics.exposition import render_metrics
 from pykubelet.serve.streaming.streams import container_target
 
 MAX_PROFILE_S = 120

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from pykubelet.base.kit.exposition import with_labels
 from pykubelet.base.kit.metrics import Labels, MetricFamily, MetricSample
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.usage import FileSystemUse, GroupUse, InterfaceUse, NetworkUse, PodUse, Usage
 from pykubelet.serve.metrics.cadvisor_details import SeenGroup, detail_families
-from pykubelet.serve.metrics.exposition import with_labels
 
 NANO, MICRO = 1e9, 1e6
 NO_LIMIT = 0

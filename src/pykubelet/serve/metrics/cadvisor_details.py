@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from pykubelet.base.kit.exposition import with_labels
 from pykubelet.base.kit.metrics import Labels, MetricFamily, MetricSample
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.usage import Details, DeviceIo, DiskUse, GroupDetail, GroupUse
-from pykubelet.serve.metrics.exposition import with_labels
 
 SECTOR_BYTES, MILLI = 512, 1e3
 ROOT = "/"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pykubelet.base.api.codec import encode
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.exposition import CONTENT_TYPE, render_metrics
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.metrics import PROBES, REGISTRY, MetricFamily, MetricSample
 from pykubelet.base.kit.values import Value
@@ -20,11 +21,11 @@ from pykubelet.net.http.server import JSON, Answer, Request, Response, text
 from pykubelet.serve.endpoints.endpoint import EndpointHandler
 from pykubelet.serve.endpoints.health import HEALTH_CHECKS, Check
 from pykubelet.serve.metrics.cadvisor import MachineFacts, cadvisor_families
-from pykubelet.serve.metrics.exposition import CONTENT_TYPE, render_metrics, with_stability
 from pykubelet.serve.metrics.kubelet import MetricsInputs, kubelet_families, process_families, process_start
 from pykubelet.serve.metrics.protobuf_exposition import PROTOBUF_CONTENT_TYPE, render_protobuf, wants_protobuf
 from pykubelet.serve.metrics.releases import of_release
 from pykubelet.serve.metrics.resource import resource_families
+from pykubelet.serve.metrics.stability import with_stability
 from pykubelet.serve.metrics.summary import render_summary
 
 DEADLINE_S = 15.0
