@@ -32,6 +32,7 @@ from pykubelet_local_api.rest.formats import (
     shown_list,
     shown_object,
 )
+from pykubelet_local_api.rest.metrics import count_request, metrics
 from pykubelet_local_api.rest.options import ListOptions, read_bool, read_list_options
 from pykubelet_local_api.rest.paths import Target, parse_target
 from pykubelet_local_api.rest.reads import Page, check_version_exists, read_list, read_object, selected
@@ -95,11 +96,18 @@ class ObjectsHandler:
 
     async def __call__(self, request: Request, connection: ServedConnection) -> Answer:
         """Answer one request."""
+        target = parse_target(request.path)
+        clock = asyncio.get_running_loop()
+        started = clock.time()
+        answered = await self._answered(request, connection, target)
+        count_request(request, target, answered, clock.time() - started)
+        return answered
+
+    async def _answered(self, request: Request, connection: ServedConnection, target: Target | None) -> Answer:
         try:
             user = self._access.authenticate(request, connection.certificate, _fingerprint(connection))
             if "system:unauthenticated" not in user.groups:
                 await connection.admit()
-            target = parse_target(request.path)
             if target is None:
                 return self._other_path(request, user)
             return await self._resource(AskedRequest(request, connection, user, target))
@@ -121,6 +129,8 @@ class ObjectsHandler:
         if path in _HEALTH:
             problem = self._problem() if path.startswith("/readyz") else ""
             return text(500 if problem else 200, problem or "ok")
+        if (figures := metrics(path, self._store, self._problem())) is not None:
+            return figures
         if path == "/version":
             return Response(200, msgspec.json.encode(self._version), JSON)
         accept = request.headers.get("accept", "")
