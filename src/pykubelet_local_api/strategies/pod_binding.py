@@ -44,6 +44,7 @@ def bound(old: Json | None, binding: Json, name: str, context: Context) -> Json:
         if meta.get(field):
             new["metadata"][field] = (new["metadata"].get(field) or {}) | meta[field]
     set_condition(new, {"type": "PodScheduled", "status": "True"}, context.view.now)
+    new["status"].pop("nominatedNodeName", None)
     return new
 
 

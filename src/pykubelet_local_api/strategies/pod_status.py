@@ -33,6 +33,10 @@ def status_errors(new: Json, old: Json) -> Errors:
     errors: Errors = []
     if (nominated := status.get("nominatedNodeName")) and nominated != before.get("nominatedNodeName"):
         errors += invalids("status.nominatedNodeName", nominated, names.dns_subdomain_errors(nominated))
+        if spec.get("nodeName"):
+            errors.append(
+                forbidden("status.nominatedNodeName", "may not be set on pods that are already bound to a node")
+            )
     if (status.get("observedGeneration") or 0) < 0:
         errors.append(invalid("status.observedGeneration", status["observedGeneration"], _NON_NEGATIVE))
     for i, condition in enumerate(status.get("conditions") or ()):

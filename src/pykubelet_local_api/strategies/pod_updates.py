@@ -33,7 +33,7 @@ def update_errors(new: Pod, old: Pod) -> Errors:
     """The wrong fields of a changed pod, and changes of fields that may not change."""
     spec, before = new.spec, old.spec
     errors = _spec_errors(new)
-    errors += _mirror_errors(new, old)
+    errors += mirror_errors(new.metadata.annotations, old.metadata.annotations)
     if len(spec.containers) != len(before.containers):
         return [*errors, forbidden("spec.containers", "pod updates may not add or remove containers")]
     if len(spec.initContainers) != len(before.initContainers):
@@ -65,8 +65,9 @@ def _spec_errors(pod: Pod) -> Errors:
     return [error for error in found if not error.path.startswith("metadata") and error.detail != _MERGED]
 
 
-def _mirror_errors(new: Pod, old: Pod) -> Errors:
-    after, before = (pod.metadata.annotations.get(CONFIG_MIRROR) for pod in (new, old))
+def mirror_errors(new: Mapping[str, str], old: Mapping[str, str]) -> Errors:
+    """A change of the annotation of mirror pods, which nobody may make: not with the spec, and not with the status."""
+    after, before = new.get(CONFIG_MIRROR), old.get(CONFIG_MIRROR)
     path = f"metadata.annotations[{CONFIG_MIRROR}]"
     if after == before:
         return []

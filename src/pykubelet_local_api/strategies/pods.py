@@ -34,6 +34,7 @@ from pykubelet_local_api.strategies.pod_updates import (
     ephemeral_errors,
     keep_all_but_ephemeral,
     keep_all_but_resources,
+    mirror_errors,
     resize_errors,
     update_errors,
 )
@@ -125,6 +126,7 @@ class PodStrategy(ObjectStrategy):
         errors = self.metadata_errors(new)
         match context.subresource:
             case "status":
+                errors += mirror_errors(*(item["metadata"].get("annotations") or {} for item in (new, old)))
                 return errors + status_errors(new, old)
             case "binding":
                 return errors

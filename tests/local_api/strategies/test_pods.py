@@ -212,6 +212,14 @@ def test_a_gated_pod_waits(stored: StoredObjects) -> None:
     assert FEW in stored.change_refusal("pods", "p", {"spec": {"nodeSelector": {"x": "z"}}}, "ns")
 
 
+def test_a_status_makes_no_mirror_pod_of_another(stored: StoredObjects) -> None:
+    stored.create("pods", pod("p"), "ns")
+    mirror = {"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}
+    assert stored.change_refusal("pods", "p", mirror, "ns", "status") == (
+        'Pod "p" is invalid: metadata.annotations[kubernetes.io/config.mirror]: Forbidden: may not add mirror pod annotation'
+    )
+
+
 def test_a_status_keeps_ended_containers_ended(stored: StoredObjects) -> None:
     stored.create("pods", pod(restartPolicy="Never"), "ns")
 
@@ -264,9 +272,15 @@ def test_a_node_creates_mirror_pods_only(stored: StoredObjects) -> None:
 
 
 def test_a_pod_is_bound_once(stored: StoredObjects) -> None:
-    old = stored.create("pods", pod(), "ns")
+    stored.create("pods", pod(), "ns")
+    old = stored.update("pods", "p", {"status": {"nominatedNodeName": "n1"}}, "ns", "status")
     binding = {"metadata": {"name": "p", "annotations": {"x": "y"}}, "target": {"kind": "Node", "name": "n1"}}
     found = bound(old, binding, "p", Context(stored, ADMIN))
+    assert "nominatedNodeName" not in found["status"]
+    stored.objects["pods", "ns", "p"] = found
+    assert stored.change_refusal("pods", "p", {"status": {"nominatedNodeName": "n1"}}, "ns", "status") == (
+        'Pod "p" is invalid: status.nominatedNodeName: Forbidden: may not be set on pods that are already bound to a node'
+    )
     assert found["spec"]["nodeName"] == "n1"
     assert found["metadata"]["annotations"] == {"x": "y"}
     assert found["status"]["conditions"] == [
