@@ -2,6 +2,7 @@
 
 Rules:
 - Events go an hour after they were last seen.
+- A date that lies further ahead than that is none: the clock was set back since, or a client made it up.
 - Certificate signing requests go an hour after they were approved, denied or failed; pending ones after 24 hours.
 Source: the default of `--event-ttl`; the Kubernetes documentation "Certificate Signing Requests".
 """
@@ -23,11 +24,11 @@ EVENTS, REQUESTS = "events", "certificatesigningrequests.certificates.k8s.io"
 
 def reconcile_events(view: View) -> list[ObjectChange]:
     """Delete the Events that are too old. Dates in UTC are compared as text."""
-    oldest = timestamp(view.now - EVENT_TTL_S)
-    return [deleted(EVENTS, event) for event in view.list(EVENTS) if _last_seen(event) < oldest]
+    oldest, newest = (timestamp(view.now + seconds) for seconds in (-EVENT_TTL_S, EVENT_TTL_S))
+    return [deleted(EVENTS, event) for event in view.list(EVENTS) if _last_seen(event, newest) < oldest]
 
 
-def _last_seen(event: Json) -> str:
+def _last_seen(event: Json, newest: str) -> str:
     series = event.get("series") or {}
     dates = (
         event["metadata"].get("creationTimestamp"),
@@ -35,18 +36,21 @@ def _last_seen(event: Json) -> str:
         event.get("eventTime"),
         series.get("lastObservedTime"),
     )
-    return max((date for date in dates if date), default="")
+    return max((date for date in dates if date and date <= newest), default="")
 
 
 def reconcile_requests(view: View) -> list[ObjectChange]:
     """Delete the requests that are too old."""
-    decided, pending = timestamp(view.now - DECIDED_TTL_S), timestamp(view.now - PENDING_TTL_S)
+    decided, pending, newest = (
+        timestamp(view.now + seconds) for seconds in (-DECIDED_TTL_S, -PENDING_TTL_S, DECIDED_TTL_S)
+    )
     changes = []
     for request in view.list(REQUESTS):
         conditions = status_of(request).get("conditions") or ()
         dates = [item["lastUpdateTime"] for item in conditions if item.get("lastUpdateTime")]
         created = request["metadata"].get("creationTimestamp") or ""
-        if (conditions and max(dates, default=created) < decided) or (not conditions and created < pending):
+        last, oldest = (max(dates, default=created), decided) if conditions else (created, pending)
+        if last < oldest or last > newest:
             changes.append(deleted(REQUESTS, request))
     return changes
 

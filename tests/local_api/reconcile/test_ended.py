@@ -86,3 +86,24 @@ def test_requests_go_by_what_was_decided() -> None:
     world.now += 24 * 3600
     world.settle(OLD_REQUESTS)
     assert world.names("certificatesigningrequests.certificates.k8s.io") == []
+
+
+def test_what_was_dated_by_a_clock_that_was_ahead_does_not_stay_for_ever() -> None:
+    world = World()
+    future = timestamp(world.now + 30 * 365 * 86400)
+    ahead = {"name": "ahead", "namespace": "ns", "creationTimestamp": future}
+    world.add({"apiVersion": "v1", "kind": "Event", "metadata": ahead, "lastTimestamp": future})
+    made_up = {"name": "made-up", "namespace": "ns", "creationTimestamp": timestamp(world.now)}
+    world.add({"apiVersion": "v1", "kind": "Event", "metadata": made_up, "lastTimestamp": future})
+    world.add(
+        thing(
+            "CertificateSigningRequest", "ahead", "", "certificates.k8s.io/v1", metadata={"creationTimestamp": future}
+        )
+    )
+    world.settle(OLD_EVENTS)
+    world.settle(OLD_REQUESTS)
+    assert world.names("events") == ["made-up"]
+    assert world.names("certificatesigningrequests.certificates.k8s.io") == []
+    world.now += 3700
+    world.settle(OLD_EVENTS)
+    assert world.names("events") == []
