@@ -152,7 +152,7 @@ def _build(options: LocalApiOptions, clock: Clock, begun: BegunStart, opened: Ex
     tls = server_context(access_files)
     own_tls = _own_tls(access_files)
     contexts = TlsContexts(tls, upstreams.contexts, (own_tls,))
-    handler = ObjectsHandler(store, registry, clients, streams.answer, version_body(), lambda: "")
+    handler = ObjectsHandler(store, registry, clients, streams.answer, version_body(), lambda: "", clock)
     return LocalApi(
         url,
         str(access_files.admin_kubeconfig),

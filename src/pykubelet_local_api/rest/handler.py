@@ -11,6 +11,7 @@ from hashlib import sha256
 
 import msgspec
 
+from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
 from pykubelet.net.http.server import Answer, Response, ServedConnection, StreamedResponse, text
@@ -84,12 +85,14 @@ class ObjectsHandler:
         streams: Streams,
         version: Json,
         problem: Callable[[], str],
+        clock: Clock,
     ) -> None:
         self._store = store
         self._access = access
         self._streams = streams
         self._version = version
         self._problem = problem
+        self._clock = clock
         self._lines = SharedLines()
         self._writes = Writes(store, registry, access)
         self._acts = Acts(store, registry, access)
@@ -97,10 +100,9 @@ class ObjectsHandler:
     async def __call__(self, request: Request, connection: ServedConnection) -> Answer:
         """Answer one request."""
         target = parse_target(request.path)
-        clock = asyncio.get_running_loop()
-        started = clock.time()
+        started = self._clock.monotonic()  # the event loop's time stands still during a request
         answered = await self._answered(request, connection, target)
-        count_request(request, target, answered, clock.time() - started)
+        count_request(request, target, answered, self._clock.monotonic() - started)
         return answered
 
     async def _answered(self, request: Request, connection: ServedConnection, target: Target | None) -> Answer:

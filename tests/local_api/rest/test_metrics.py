@@ -33,6 +33,8 @@ async def test_requests_and_objects_are_counted(tmp_path: Path) -> None:
     assert shown >= {"201", "409"}
     durations = [s for s in samples if s.name == "apiserver_request_duration_seconds_count"]
     assert any(s.labels["resource"] == "configmaps" and s.value >= 2 for s in durations)
+    sums = [s for s in samples if s.name == "apiserver_request_duration_seconds_sum"]
+    assert all(s.value > 0 for s in sums if s.labels["resource"] == "configmaps")
     objects = {s.labels["resource"]: s.value for s in samples if s.name == "apiserver_resource_objects"}
     assert objects["configmaps"] == stored > 0
 
