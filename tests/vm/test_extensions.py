@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ pytestmark = pytest.mark.vm
 MakeUnit = Callable[..., UnitAgent]
 MIB = 1 << 20
 GROUP = "kubelet_extensions.slice/kubelet_extensions-{}.slice"
-FILES = ("memory.low", "memory.high", "memory.max", "memory.oom.group", "cpu.weight", "pids.max")
+FILES = ("memory.low", "memory.high", "memory.max", "cpu.weight", "pids.max")
+#: By the cgroup driver. systemd has no setting for the file of scopes, and writes 0 at each reload (docs/extensions/points.md).
+MORE_FILES = {"cgroupfs": ("memory.oom.group",), "systemd": ()}
 #: Another owner of values that the agent writes itself, beside those of the sample.
 WEIGHT = """
 from pykubelet.extension import Extension
@@ -47,8 +50,8 @@ def shown(agent: UnitAgent, name: str) -> Json:
     return next(extension for extension in found if extension["name"] == name)
 
 
-def values(group: Path) -> dict[str, str]:
-    return {file: (group / file).read_text().strip() for file in FILES}
+def values(group: Path, files: tuple[str, ...]) -> dict[str, str]:
+    return {file: (group / file).read_text().strip() for file in files}
 
 
 async def values_of(agent: UnitAgent, *containers: str) -> dict[str, dict[str, str]]:
@@ -56,7 +59,7 @@ async def values_of(agent: UnitAgent, *containers: str) -> dict[str, dict[str, s
     ids = (await agent.look()).running_ids()
     groups = {name: container_group(ids[name]) for name in containers}
     pods = {f"pod of {name}": group.parent for name, group in groups.items()}
-    return {name: values(group) for name, group in {**groups, **pods}.items()}
+    return {name: values(group, (*FILES, *MORE_FILES[agent.driver])) for name, group in {**groups, **pods}.items()}
 
 
 @pytest.mark.parametrize("driver", ["systemd", "cgroupfs"])
@@ -109,9 +112,13 @@ async def ask_until_in_time(agent: UnitAgent) -> None:
 
 
 def is_asked(agent: UnitAgent) -> bool:
-    """Whether the agent has asked about the pods that run, and so has written the answers."""
+    """Whether the agent has asked about the pods that run and their containers, and so has written the answers.
+
+    The first extension is asked about the pod with its annotation alone, the other one about what the first has not decided.
+    """
     _, text = agent.get("/metrics", agent.read_only_port)
-    return 'pykubelet_extension_calls_total{extension="memory-tiering",point="cgroup"} 5' in text
+    calls = re.findall(r'^pykubelet_extension_calls_total{extension=".*",point="cgroup"} (\d+)$', text, re.MULTILINE)
+    return sum(map(int, calls)) >= 5
 
 
 async def test_a_process_with_the_systemd_driver(make_unit: MakeUnit, tmp_path: Path) -> None:
