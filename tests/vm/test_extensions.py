@@ -126,7 +126,7 @@ async def test_a_process_with_the_systemd_driver(make_unit: MakeUnit, tmp_path: 
     (archive / "base").mkdir(parents=True)
     (archive / "base/data").write_text("data\n")
     agent = make_with(make_unit, install("warm-cache", tmp_path, source=str(archive), cache=str(cache), keep=0)).start()
-    group = CGROUP_MOUNT / GROUP.format("warm-cache")
+    group = CGROUP_MOUNT / GROUP.format("warm_cache")  # a hyphen would be another level of slices
     await agent.wait_for("it runs", lambda: not shown(agent, "warm-cache")["off"], LONG_S)
     (pid,) = pids(group)
     limits = {"memory.max": str(256 * MIB), "pids.max": "64"}

@@ -74,7 +74,7 @@ def test_what_an_earlier_agent_has_left_is_ended_first(process: subprocess.Popen
     ExtensionLimits(GROUP, cgroups).apply(process.pid)
     names = [name for name, _ in cgroups.calls]
     assert names == ["update", "kill", "kill", "remove", "create", "enter"]
-    assert cgroups.calls[0] == ("update", CgroupLimits(pids=0))  # nothing is forked while it is killed
+    assert cgroups.calls[0] == ("update", CgroupLimits(pids=1))  # nothing is forked while it is killed
 
 
 def test_the_end_removes_the_cgroup_and_may_be_repeated(process: subprocess.Popen[bytes]) -> None:

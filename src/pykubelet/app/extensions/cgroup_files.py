@@ -33,7 +33,7 @@ class CgroupFile(Value):
     """A file. `is_right`: whether a text may be written; `form`: in words. `default`: what the kernel has in a new cgroup.
 
     `v1`: its name on cgroup v1, "" if there is none; `on_v2`: cgroup v2 has it. `of_pods`, `of_containers`: where it may be written;
-    `v1_of_containers`: on cgroup v1.
+    `v1_of_containers`: on cgroup v1. `is_taken_back`: whether a container gets the default when a new answer leaves the file out.
     """
 
     is_right: Callable[[str], bool]
@@ -44,6 +44,7 @@ class CgroupFile(Value):
     of_pods: bool = True
     of_containers: bool = True
     v1_of_containers: bool = True
+    is_taken_back: bool = True
 
 
 class CgroupKernel(Value):
@@ -96,8 +97,14 @@ FILES: Mapping[str, CgroupFile] = {
     ),
     "memory.swap.max": CgroupFile(_AMOUNT, _AMOUNT_FORM, MAX),
     "memory.oom.group": CgroupFile(_number(0, 1), "0 or 1", "0", of_pods=False),
+    # systemd gives each container's scope a limit (DefaultTasksMax), which is not the kernel's default and must not be lifted
     "pids.max": CgroupFile(
-        _or_max(_number(1, 1 << 22)), "a number from 1 or max", MAX, "pids.max", v1_of_containers=False
+        _or_max(_number(1, 1 << 22)),
+        "a number from 1 or max",
+        MAX,
+        "pids.max",
+        v1_of_containers=False,
+        is_taken_back=False,
     ),
 }
 #: A machine with cgroup v2 and all files.
@@ -138,7 +145,8 @@ def take_values(
 
 def defaults(kernel: CgroupKernel, container: str, given: Mapping[str, str]) -> Mapping[str, str]:
     """What takes an earlier answer back: the defaults of all files that extensions may change and the agent does not write."""
-    return {file: FILES[file].default for file in _changeable(kernel, container) if file not in given}
+    files = (file for file in _changeable(kernel, container) if not container or FILES[file].is_taken_back)
+    return {file: FILES[file].default for file in files if file not in given}
 
 
 def _changeable(kernel: CgroupKernel, container: str) -> Iterator[str]:

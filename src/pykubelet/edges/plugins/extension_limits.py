@@ -68,7 +68,8 @@ class ExtensionLimits:
             return
         until = time.monotonic() + _KILL_S
         if cgroups.exists(self._group):
-            cgroups.update(self._group, CgroupLimits(pids=0))  # else they may fork faster than they are killed
+            # else they may fork faster than they are killed; systemd refuses 0
+            cgroups.update(self._group, CgroupLimits(pids=1))
         while cgroups.kill(self._group) or not cgroups.remove(self._group):
             if time.monotonic() > until:
                 raise HostError("kill", self._group, "EBUSY", "its processes do not end")
