@@ -24,7 +24,7 @@ MAX_BYTES = 16 << 20
 #: Seconds after which changes are forgotten: a machine where nothing but leases is renewed keeps few of them.
 MAX_AGE_S = 3600.0
 #: So many objects, each with so many bytes of text at most, are kept as read last: several watches look at one.
-_READ_KEPT, _READ_BYTES = 64, 32 << 10
+_READ_KEPT, _READ_BYTES = 8, 32 << 10
 
 
 class ChangeType(StrEnum):
