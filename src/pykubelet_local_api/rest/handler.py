@@ -37,6 +37,7 @@ from pykubelet_local_api.rest.metrics import count_request, metrics
 from pykubelet_local_api.rest.options import ListOptions, read_bool, read_list_options
 from pykubelet_local_api.rest.paths import Target, parse_target
 from pykubelet_local_api.rest.reads import Page, check_version_exists, read_list, read_object, selected
+from pykubelet_local_api.rest.rounds import RequestRounds
 from pykubelet_local_api.rest.shared_lines import SharedLines
 from pykubelet_local_api.rest.subresources import Acts
 from pykubelet_local_api.rest.watches import WatchRequest, WatchStream
@@ -53,6 +54,8 @@ _OF_RESOURCES = (
     "/version/",
     *(f"/apis/{group}/" for group in dict.fromkeys(kind.group for kind in KINDS if kind.group)),
 )
+#: Groups of clients that do not wait for their other requests: administrators, and the node.
+_NOT_LIMITED = frozenset({"system:masters", "system:nodes"})
 #: A list of more objects is sent in parts, so that the event loop is not held while it is encoded.
 WHOLE_LIST = 200
 #: The most bytes of a body that is no object: options, reviews, bindings. They are read on the event loop.
@@ -94,6 +97,7 @@ class ObjectsHandler:
         self._problem = problem
         self._clock = clock
         self._lines = SharedLines()
+        self._rounds = RequestRounds()
         self._writes = Writes(store, registry, access)
         self._acts = Acts(store, registry, access)
 
@@ -110,6 +114,8 @@ class ObjectsHandler:
             user = self._access.authenticate(request, connection.certificate, _fingerprint(connection))
             if "system:unauthenticated" not in user.groups:
                 await connection.admit()
+            if _NOT_LIMITED.isdisjoint(user.groups):
+                await self._rounds.begin((user.name, connection.address))
             if target is None:
                 return self._other_path(request, user)
             return await self._resource(AskedRequest(request, connection, user, target))
