@@ -37,6 +37,7 @@ _BUILDS: Mapping[str, tuple[str, ...]] = {
 INSTALLED: Mapping[str, tuple[str, ...]] = {
     "packages": (NOW, AFTER, WHEELS, IMAGE),
     "monitors": (NOW, KUBERNETES),
+    "local-api": (NOW,),
     "kubeadm": (NOW, KUBERNETES, IMAGES),
     "ten": (PROGRAMS,),
     "takeover": (REFERENCE,),

@@ -32,7 +32,10 @@ PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "rootless": (("tests/vm/test_rootless.py", "tests/agent/test_rootless.py"),),
     "takeover": (("tests/agent/test_takeover.py",),),
     "reboot": (("tests/vm/test_before_reboot.py",), (REBOOT,), ("tests/vm/test_after_reboot.py",)),
-    "power-cut": (("tests/vm/test_before_power_cut.py",), (POWER_CUT,), ("tests/vm/test_after_power_cut.py",)),
+    "local-api": (
+        *(("tests/vm/test_local_api.py",), (REBOOT,), ("tests/vm/test_local_api_after.py",)),
+        *((POWER_CUT,), ("tests/vm/test_local_api_after.py",)),
+    ),
 }
 
 #: Seconds that a part may take, ten times what two idle cores need: a machine may be slow, but a hang must end.
@@ -56,7 +59,7 @@ LIMITS_S: Mapping[str, int] = {
     "rootless": 2400,
     "takeover": 7200,
     "reboot": 1800,
-    "power-cut": 3600,
+    "local-api": 3600,
 }
 BOOT_LIMIT_S = 600
 
