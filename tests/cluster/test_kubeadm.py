@@ -6,19 +6,22 @@ The programs of Kubernetes come from the folder that KUBERNETES_BINARIES names (
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.agent import PROGRAM, Json, make_container, make_pod
-from support.namespaces import SeparateMachine, connect
+from support.guides import blocks
+from support.namespaces import EMULATED, SeparateMachine, connect
 from testbed import host, kubernetes, places
 
 WAIT_S = 120.0
 ADDRESSES = ("10.199.0.11", "10.199.0.12")
 BINARIES = kubernetes.folder()
 HAS_DNS = BINARIES is not None and kubernetes.has_dns(BINARIES)
+SECTION = "Into a cluster made by kubeadm"
 DNS_ADDRESS = "10.96.0.10"
 #: The tests' machine has cgroup v1 and shares its kernel: the rest is kubeadm's default.
 CONFIG: tuple[Json, ...] = (
@@ -55,7 +58,10 @@ pytestmark = [
 def machines() -> Iterator[tuple[SeparateMachine, SeparateMachine]]:
     """Two empty machines with the images of Kubernetes."""
     assert BINARIES is not None
-    programs = {name: BINARIES / name for name in kubernetes.COMMANDS} | {"kubelet": PROGRAM.with_name("kubelet")}
+    programs = {name: BINARIES / name for name in kubernetes.COMMANDS} | {
+        "kubelet": PROGRAM.with_name("kubelet"),
+        "pykubelet": PROGRAM,
+    }
     folder = places.run_folder("adm")
     archives = kubernetes.build(BINARIES, folder / "images")
     made = tuple(SeparateMachine(folder / name, name, programs) for name in ("one", "two"))
@@ -73,6 +79,15 @@ def machines() -> Iterator[tuple[SeparateMachine, SeparateMachine]]:
             archive.unlink()
         (folder / "images").rmdir()
         folder.rmdir()
+
+
+@pytest.fixture
+def release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kubelet is of the release of kubeadm, if that is 1.36: it may not be newer than the control plane."""
+    assert BINARIES is not None
+    found = subprocess.run([BINARIES / "kubeadm", "version", "-o", "short"], capture_output=True, text=True, check=True)
+    if found.stdout.startswith("v1.36."):
+        monkeypatch.setenv(EMULATED, "1.36")
 
 
 def get(machine: SeparateMachine, *words: str) -> Any:
@@ -105,8 +120,8 @@ def wait_dns(machine: SeparateMachine) -> None:
         raise AssertionError(f"{answers[-1]}\n{pods}\n{machine.log_tail()}")
 
 
-def test_init_join_renewal_and_reset(machines: tuple[SeparateMachine, SeparateMachine], tmp_path: Path) -> None:
-    first, second = machines
+def initialize(first: SeparateMachine) -> None:
+    """`kubeadm init`."""
     config = first.folder / "init.yaml"
     init: Json = {
         "apiVersion": "kubeadm.k8s.io/v1beta4",
@@ -123,6 +138,12 @@ def test_init_join_renewal_and_reset(machines: tuple[SeparateMachine, SeparateMa
     config.write_text("\n---\n".join(json.dumps(part) for part in (init, *CONFIG)))
     output = first.run("kubeadm", "init", "--config", str(config), IGNORE)
     assert "Your Kubernetes control-plane has initialized successfully!" in output
+
+
+@pytest.mark.usefixtures("release")
+def test_init_join_renewal_and_reset(machines: tuple[SeparateMachine, SeparateMachine]) -> None:
+    first, second = machines
+    initialize(first)
     # else kubeadm takes it that client certificates do not rotate
     assert f"client-certificate: {CURRENT}" in first.run("cat", "/etc/kubernetes/kubelet.conf")
     wait_ready(first, "node", "one")
@@ -157,3 +178,90 @@ def test_init_join_renewal_and_reset(machines: tuple[SeparateMachine, SeparateMa
         machine.run("kubeadm", "reset", "--force", "--cri-socket", machine.endpoint)
         assert machine.run("ls", "/var/lib/kubelet") == ""
         assert "pause" not in machine.run("ps", "ax"), "containers outlived the reset"
+
+
+STATIC, APP = "static", "app"
+DATA, APPLIED = "/var/lib/pykubelet-local-api", "/etc/pykubelet/apply.d"
+_JOINED = (
+    f"--kubeconfig={DATA}/kubelet.kubeconfig --client-ca-file={DATA}/ca.crt --authentication-token-webhook "
+    "--authorization-mode=Webhook"
+)
+
+
+def spawn(machine: SeparateMachine, name: str, command: str) -> None:
+    """A process that goes on; its number is in /run."""
+    log = machine.folder / f"{name}.log"
+    machine.run("sh", "-c", f"setsid {command} > {log} 2>&1 < /dev/null & echo $! > /run/{name}.pid")
+
+
+def write(machine: SeparateMachine, path: str, document: Json) -> None:
+    machine.run("mkdir", "-p", str(Path(path).parent))
+    machine.run("tee", path, text=json.dumps(document))
+
+
+def live_alone(machine: SeparateMachine) -> dict[str, set[str]]:
+    """Make it a node with the local API, a static pod and a pod with a ConfigMap; returns the runtime's ids of each by its name."""
+    write(machine, f"/etc/kubernetes/manifests/{STATIC}.json", make_pod(STATIC))
+    entry = {"name": "COLOR", "valueFrom": {"configMapKeyRef": {"name": APP, "key": "color"}}}
+    colors = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": APP}, "data": {"color": "green"}}
+    items = [colors, make_pod(APP, make_container(env=[entry]))]
+    write(machine, f"{APPLIED}/app.json", {"apiVersion": "v1", "kind": "List", "items": items})
+    config = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "staticPodPath": "/etc/kubernetes/manifests",
+        "containerRuntimeEndpoint": machine.endpoint,
+        "cgroupDriver": "cgroupfs",
+        "failCgroupV1": False,
+        "failSwapOn": False,
+    }
+    write(machine, "/etc/pykubelet/config.json", config)
+    spawn(machine, "api", f"pykubelet local-api --data-dir {DATA} --apply-dir {APPLIED}")
+    made = ("sh", "-c", f"test -s {DATA}/kubelet.kubeconfig && echo made")
+    assert host.wait_until(lambda: machine.run(*made, check=False) == "made\n", WAIT_S, 0.5)
+    spawn(machine, "kubelet", f"pykubelet --config=/etc/pykubelet/config.json {_JOINED}")
+
+    def runs() -> bool:
+        try:
+            found = json.loads(machine.run("pykubelet", "pods", "-o", "json", check=False))["pods"]
+        except ValueError:  # it does not answer yet
+            return False
+        return {pod["name"] for pod in found if pod["status"] == "Running"} == {f"{STATIC}-{machine.name}", APP}
+
+    assert host.wait_until(runs, WAIT_S, 0.5), machine.log_tail()
+    return {name: containers(machine, name) for name in (STATIC, APP)}
+
+
+def containers(machine: SeparateMachine, name: str) -> set[str]:
+    """The runtime's ids of the sandbox and containers of a pod, also of a static one."""
+    ctr = ("ctr", "--address", machine.endpoint.removeprefix("unix://"), "-n", "k8s.io", "containers", "ls", "-q")
+    names = (name, f"{name}-{machine.name}")
+    return {word for each in names for word in machine.run(*ctr, f'labels."io.kubernetes.pod.name"=={each}').split()}
+
+
+@pytest.mark.usefixtures("release")
+def test_a_machine_of_the_local_api_moves_into_the_cluster(machines: tuple[SeparateMachine, SeparateMachine]) -> None:
+    """docs/local-api.md. The ends of processes stand for those of services."""
+    first, second = machines
+    alone = live_alone(second)
+    assert all(len(found) == 2 for found in alone.values()), alone
+    initialize(first)
+
+    export, apply = (block.splitlines() for block in blocks("local-api.md", "sh", SECTION))
+    assert export[1:] == ["systemctl disable --now pykubelet-local-api"] and apply == ["kubectl apply -f machine.yaml"]
+    second.run("sh", "-ec", f"cd /root; {export[0]}")
+    second.run("sh", "-ec", "kill $(cat /run/api.pid) $(cat /run/kubelet.pid)")
+    join = first.run("kubeadm", "token", "create", "--print-join-command").split() + ["--cri-socket", second.endpoint]
+    assert {name: containers(second, name) for name in alone} == alone, "the end of the API and of the agent ended pods"
+    output = second.run(*join, IGNORE)
+    assert "This node has joined the cluster" in output and "[ERROR" not in output
+    wait_ready(first, "node", "two")
+    wait_ready(first, "pod", f"{STATIC}-two")
+    assert host.wait_until(lambda: not containers(second, APP), WAIT_S, 0.5), "the pod of the local API stays"
+    assert containers(second, STATIC) == alone[STATIC], "the static pod was started anew"
+
+    first.run("tee", "/root/machine.yaml", text=second.run("cat", "/root/machine.yaml"))
+    first.run("sh", "-ec", f"cd /root; {apply[0]}")
+    wait_ready(first, "pod", APP)
+    assert first.run("kubectl", "exec", APP, "--", "sh", "-c", "echo $COLOR") == "green\n"
+    assert containers(second, STATIC) == alone[STATIC]

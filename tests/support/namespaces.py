@@ -15,6 +15,8 @@ from pathlib import Path
 
 from testbed import containerd, host
 
+#: The variable that makes a kubelet one of an older release: every command on a machine has it.
+EMULATED = "PYKUBELET_EMULATED_VERSION"
 TOOLS = Path(host.__file__).parents[1]
 _SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _OVERLAYS = ("/etc", "/var/lib", "/var/log", "/usr/libexec")
@@ -33,10 +35,14 @@ for controller in cpu cpuacct cpuset memory devices freezer blkio pids; do
 done
 mkdir /sys/fs/cgroup/systemd
 mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd
+# the folder is below /var/lib, which becomes an overlay: it is put back on top
+mount --bind "$folder" /mnt
 for path; do
-  upper="$folder/files$path"; mkdir -p "$upper" "$folder/work$path" "$path"
-  mount -t overlay overlay -o "lowerdir=$path,upperdir=$upper,workdir=$folder/work$path" "$path"
+  upper="/mnt/files$path"; mkdir -p "$upper" "/mnt/work$path" "$path"
+  mount -t overlay overlay -o "lowerdir=$path,upperdir=$upper,workdir=/mnt/work$path" "$path"
 done
+mount --bind /mnt "$folder"
+umount /mnt
 mkdir -p /var/lib/kubelet "$folder/kubelet"
 mount --bind "$folder/kubelet" /var/lib/kubelet
 mount -t tmpfs -o mode=755 tmpfs /run
@@ -142,6 +148,7 @@ class SeparateMachine:
         words = ["nsenter", "-t", str(self.pid), "-m", "-n", "-p", "-u", "-i", "-C", "--", *command]
         env = {"PATH": f"{self._own}:{_SBIN}", "KUBECONFIG": "/etc/kubernetes/admin.conf", "HOME": "/root"}
         env |= {"PYTHONPATH": str(TOOLS), "TMPDIR": str(self.folder / "tmp")}  # the claims of test beds name processes
+        env |= {name: os.environ[name] for name in (EMULATED,) if name in os.environ}
         enter = ["sh", "-c", 'read line && exec "$@"', "sh", *words]
         with subprocess.Popen(
             enter, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
