@@ -37,17 +37,17 @@ class RequestRounds:
         if found.begun < MOST_AT_ONCE and not found.waiting:
             found.begun += 1
             return
-        turn: asyncio.Future[None] = loop.create_future()
-        found.waiting.append(turn)
-        await turn
+        slot: asyncio.Future[None] = loop.create_future()
+        found.waiting.append(slot)
+        await slot
 
     def _next_round(self, loop: asyncio.AbstractEventLoop, client: Hashable) -> None:
         found = self._clients[client]
         found.begun = 0
         while found.waiting and found.begun < MOST_AT_ONCE:
-            turn = found.waiting.popleft()
-            if not turn.done():  # its connection has ended
-                turn.set_result(None)
+            slot = found.waiting.popleft()
+            if not slot.done():  # its connection has ended
+                slot.set_result(None)
                 found.begun += 1
         if found.begun:
             loop.call_soon(self._next_round, loop, client)

@@ -66,7 +66,7 @@ def _spec_errors(pod: Pod) -> Errors:
 
 
 def mirror_errors(new: Mapping[str, str], old: Mapping[str, str]) -> Errors:
-    """A change of the annotation of mirror pods, which nobody may make: not with the spec, and not with the status."""
+    """A change of the annotation of mirror pods, which no client may make: neither with the spec nor with the status."""
     after, before = new.get(CONFIG_MIRROR), old.get(CONFIG_MIRROR)
     path = f"metadata.annotations[{CONFIG_MIRROR}]"
     if after == before:
