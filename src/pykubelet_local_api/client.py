@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -88,5 +88,5 @@ def collection_path(kind: ResourceKind, namespace: str = "") -> str:
 
 
 def object_path(kind: ResourceKind, namespace: str, name: str) -> str:
-    """The path of an object."""
-    return f"{collection_path(kind, namespace)}/{name}"
+    """The path of an object. A file may name one as no object can be named, which the server refuses."""
+    return f"{collection_path(kind, namespace)}/{quote(name, safe=':')}"
