@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pykubelet.base.manifests.validation.errors import ErrorKind, Errors
+from pykubelet.base.kit.values import replace
+from pykubelet.base.manifests.validation.errors import ErrorKind, Errors, FieldError
 from pykubelet_local_api.kinds.kind import ResourceKind
 from pykubelet_local_api.objects import Json
 
@@ -22,6 +23,10 @@ _CAUSES = {
     ErrorKind.TOO_MANY: "FieldValueTooMany",
     ErrorKind.NOT_FOUND: "FieldValueNotFound",
 }
+
+
+#: Of the wrong fields of an object, so many are listed, each with a value of so many characters.
+MAX_ERRORS, MAX_VALUE = 100, 8192
 
 
 class StatusError(Exception):
@@ -55,6 +60,16 @@ class StatusError(Exception):
         }
         found |= {"reason": self.reason} if self.reason else {}
         return found | ({"details": details} if details or self._has_details else {}) | {"code": self.code}
+
+
+def _short(error: FieldError) -> FieldError:
+    """The error without most of a long value."""
+    if len(error.value) + len(error.path) + len(error.detail) <= MAX_VALUE:
+        return error
+    value, path, detail = (
+        text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}..." for text in (error.value, error.path, error.detail)
+    )
+    return replace(error, value=value, path=path, detail=detail)
 
 
 def _details(kind: ResourceKind, name: str) -> Json:
@@ -121,8 +136,11 @@ def needs_version(kind: ResourceKind, name: str) -> StatusError:
 
 
 def invalid(kind: ResourceKind, name: str, errors: Errors) -> StatusError:
-    """422: fields with wrong values. `errors`: at least one."""
+    """422: fields with wrong values. `errors`: at least one. So many are listed that the answer stays small."""
+    left = len(errors) - MAX_ERRORS
+    errors = [_short(error) for error in errors[:MAX_ERRORS]]
     texts = [str(error) for error in errors]
+    texts += [f"and {left} more"] if left > 0 else []
     message = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     shown = f"{kind.name}.{kind.group}" if kind.group else kind.name
     causes = [{"reason": _CAUSES[error.kind], "message": error.body, "field": error.path} for error in errors]

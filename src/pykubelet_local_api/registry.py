@@ -73,7 +73,7 @@ class ObjectRegistry:
     async def create(self, kind: ResourceKind, namespace: str, body: Json, options: WriteOptions) -> Json:
         """Store a new object and return it. `body` is not used afterwards by the caller."""
         return await self._store.write(
-            lambda at: self._create(at, kind, namespace, body, options),
+            lambda at: self._create(at, kind, namespace, copied(body) if options.is_large else body, options),
             is_large=options.is_large,
             is_dry_run=options.is_dry_run,
         )
@@ -92,7 +92,9 @@ class ObjectRegistry:
         """Change an object; returns it, and whether it is new. With `may_create`, `edit` gets None for one that does not exist."""
         is_large = options.is_large or self._store.is_large(StoredKey(kind.storage, namespace, name))
         return await self._store.write(
-            lambda at: self._update(at, kind, namespace, name, edit, options, subresource, may_create),
+            lambda at: self._update(
+                at, kind, namespace, name, _again(edit) if is_large else edit, options, subresource, may_create
+            ),
             is_large=is_large,
             is_dry_run=options.is_dry_run,
         )
@@ -100,7 +102,10 @@ class ObjectRegistry:
     async def delete(self, kind: ResourceKind, namespace: str, name: str, options: DeletionOptions) -> Deletion:
         """Delete an object, or mark it for deletion while a grace period or finalizers hold it."""
         return await self._store.write(
-            lambda at: self._delete(at, kind, namespace, name, options), is_dry_run=options.is_dry_run
+            lambda at: self._delete(at, kind, namespace, name, options),
+            is_large=self._store.is_large(StoredKey(kind.storage, namespace, name)),
+            is_dry_run=options.is_dry_run,
+            runs_ahead=False,  # the answer has the version of the deletion
         )
 
     # -- create
@@ -253,6 +258,11 @@ def _shorten(meta: Json, asked_s: int, now: float) -> None:
         if end < now:
             end, grace_s = now, min(grace_s, 1)
         meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = timestamp(end), grace_s
+
+
+def _again(edit: Edit) -> Edit:
+    """An edit whose result is a private copy, for a write that may be decided again."""
+    return lambda old: copied(edit(old))
 
 
 def _parts(key: StoredKey) -> tuple[str, str, str]:

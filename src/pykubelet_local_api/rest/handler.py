@@ -23,9 +23,11 @@ from pykubelet_local_api.kinds.table import KINDS
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.registry import ObjectRegistry
 from pykubelet_local_api.rest.access import ClientAccess
+from pykubelet_local_api.rest.fairness import RequestFairness, cost_of
 from pykubelet_local_api.rest.formats import (
     JSON,
     Accepted,
+    Form,
     answer,
     failure,
     negotiate,
@@ -57,7 +59,7 @@ _OF_RESOURCES = (
 #: Groups of clients that do not wait for their other requests: administrators, and the node.
 _NOT_LIMITED = frozenset({"system:masters", "system:nodes"})
 #: A list of more objects is sent in parts, so that the event loop is not held while it is encoded.
-WHOLE_LIST = 200
+WHOLE_LIST = 100
 #: The most bytes of a body that is no object: options, reviews, bindings. They are read on the event loop.
 SMALL_BODY_BYTES = 64 << 10
 #: The longest time that a write may take before the client is answered; the write may still be made.
@@ -100,6 +102,7 @@ class ObjectsHandler:
         self._rounds = RequestRounds()
         self._writes = Writes(store, registry, access)
         self._acts = Acts(store, registry, access)
+        self._fairness = RequestFairness()
 
     async def __call__(self, request: Request, connection: ServedConnection) -> Answer:
         """Answer one request."""
@@ -116,6 +119,8 @@ class ObjectsHandler:
                 await connection.admit()
             if _NOT_LIMITED.isdisjoint(user.groups):
                 await self._rounds.begin((user.name, connection.address))
+            objects = self._store.count(target.kind.storage) if target is not None and not target.name else 0
+            await self._fairness.wait(user, cost_of(request, objects))
             if target is None:
                 return self._other_path(request, user)
             return await self._resource(AskedRequest(request, connection, user, target))
@@ -163,12 +168,12 @@ class ObjectsHandler:
             verb = "deletecollection"
         self._access.check_resource(asked.user, verb, target, request.first("fieldSelector"))
         if target.kind.name in ("Pod", "Node", "Service") and target.subresource in _STREAMED:
-            return await self._streams(asked)
+            return self._fairness.long(asked.user, await self._streams(asked))
         accepted = negotiate(request, target.kind, verb)
         if verb in ("list", "watch"):
             if verb not in target.kind.verbs:
                 raise method_not_allowed()
-            return self._collection(asked, read_list_options(request, is_watch=verb == "watch"), accepted)
+            return await self._collection(asked, read_list_options(request, is_watch=verb == "watch"), accepted)
         if target.is_watch or (target.kind.is_namespaced and not target.namespace):
             raise method_not_allowed()  # that path has objects of all namespaces
         if verb == "get":
@@ -179,29 +184,33 @@ class ObjectsHandler:
             return answer(shown_object(accepted, target.kind, found, self._store.now))
         return await self._write(asked, verb, accepted)
 
-    def _collection(self, asked: AskedRequest, options: ListOptions, accepted: Accepted) -> Answer:
+    async def _collection(self, asked: AskedRequest, options: ListOptions, accepted: Accepted) -> Answer:
         kind, namespace = asked.target.kind, asked.target.namespace
         if options.is_watch:
             wants = selected(kind, options)
             stream = WatchStream(
                 self._store, WatchRequest(kind, namespace, asked.target.name, wants, options, accepted), self._lines
             )
-            return StreamedResponse(200, stream, JSON)
-        page = read_list(self._store, kind, namespace, options)
-        if len(page.items) > WHOLE_LIST and not accepted.form:
+            try:
+                return self._fairness.long(asked.user, StreamedResponse(200, stream, JSON))
+            except StatusError:
+                stream.close()
+                raise
+        page = await read_list(self._store, kind, namespace, options)
+        if len(page.items) > WHOLE_LIST:
             return StreamedResponse(200, _list_in_parts(accepted, asked.target, page, self._store.now), JSON)
         return answer(shown_list(accepted, kind, page.items, page.metadata, self._store.now))
 
     async def _write(self, asked: AskedRequest, verb: str, accepted: Accepted) -> Answer:
-        target = asked.target
-        body = await asked.connection.read_body()
-        write = Write(asked.request, body, target, asked.user, accepted)
-        try:
-            async with asyncio.timeout(WRITE_LIMIT_S):
-                return await self._done(write, verb)
-        except TimeoutError as error:
-            message = "the write has not come to its end in time; it may still be made"
-            raise StatusError(504, "Timeout", message, retry_after_s=1) from error
+        async with self._fairness.body(asked.user, asked.request):
+            body = await asked.connection.read_body()
+            write = Write(asked.request, body, asked.target, asked.user, accepted)
+            try:
+                async with asyncio.timeout(WRITE_LIMIT_S):
+                    return await self._done(write, verb)
+            except TimeoutError as error:
+                message = "the write has not come to its end in time; it may still be made"
+                raise StatusError(504, "Timeout", message, retry_after_s=1) from error
 
     async def _done(self, write: Write, verb: str) -> Answer:
         target = write.target
@@ -254,11 +263,12 @@ def _nothing_there(path: str) -> Response:
 
 async def _list_in_parts(accepted: Accepted, target: Target, page: Page, now: float) -> AsyncIterator[bytes]:
     """A long list as parts of its JSON text. Other tasks run between them."""
-    whole = msgspec.json.encode(shown_list(accepted, target.kind, (), page.metadata, now))
-    head, mark, tail = whole.rpartition(b"[]")
-    yield head + mark[:1]
+    member = "rows" if accepted.form is Form.TABLE else "items"
+    whole = shown_list(accepted, target.kind, (), page.metadata, now)
+    del whole[member]
+    yield msgspec.json.encode(whole)[:-1] + b',"%b":[' % member.encode()
     for start in range(0, len(page.items), WHOLE_LIST):
-        shown = shown_list(accepted, target.kind, page.items[start : start + WHOLE_LIST], {}, now)["items"]
+        shown = shown_list(accepted, target.kind, page.items[start : start + WHOLE_LIST], {}, now)[member]
         yield (b"," if start else b"") + msgspec.json.encode(shown)[1:-1]
         await asyncio.sleep(0)
-    yield mark[1:] + tail + b"\n"
+    yield b"]}\n"

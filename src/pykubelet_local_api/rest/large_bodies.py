@@ -22,9 +22,9 @@ class LargeBodies:
         self._flight = SingleFlight("bodies", workers=2)
         self._numbers = count()
 
-    async def run(self, body: bytes, read: Callable[[], T]) -> T:
-        """What `read` returns; it runs in a thread if the body is large. Raises its error, or StatusError 503."""
-        if len(body) <= LARGE_BYTES:
+    async def run(self, body: bytes, read: Callable[[], T], *, is_large: bool = False) -> T:
+        """What `read` returns; it runs in a thread if the body is large, or what it is about. Raises its error, or StatusError 503."""
+        if len(body) <= LARGE_BYTES and not is_large:
             return read()
         return value_of(await self._flight.run(str(next(self._numbers)), read, LIMIT_S), _late)
 

@@ -6,6 +6,7 @@ Source: Kubernetes documentation, "Kubernetes API Concepts", "Retrieving large r
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ _TOO_OLD = (
     "token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was "
     "returned and now may show up in the list."
 )
+#: So many objects of a list are looked at before other tasks run.
+OBJECTS_AT_ONCE = 50
 _TOKEN_VERSION = "meta.k8s.io/v1"
 _OTHER_THAN_BASE64 = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -63,8 +66,11 @@ def read_object(store: ObjectStore, kind: ResourceKind, namespace: str, name: st
     return to_served(kind, found)
 
 
-def read_list(store: ObjectStore, kind: ResourceKind, namespace: str, options: ListOptions) -> Page:
-    """A list, or one page. Raises StatusError 400, 410, or 504 for a version that does not exist yet."""
+async def read_list(store: ObjectStore, kind: ResourceKind, namespace: str, options: ListOptions) -> Page:
+    """A list, or one page. Other tasks run while the objects of its version are looked at.
+
+    Raises StatusError 400, 410, or 504 for a version that does not exist yet.
+    """
     wants = read_selectors(kind, options.labels, options.fields)
     version, start = store.version, ("", "")
     if options.token:
@@ -80,12 +86,14 @@ def read_list(store: ObjectStore, kind: ResourceKind, namespace: str, options: L
                     f"The resourceVersion for the provided list is too old: {asked} ({store.history.oldest})."
                 )
             version = asked
-    found = [
-        (key, to_served(kind, item))
-        for key, item in store.items(kind.storage, version)
-        if key > start and (not namespace or key[0] == namespace)
-    ]
-    wanted = found if wants is everything else [(key, item) for key, item in found if wants(item)]
+    wanted: list[tuple[tuple[str, str], Json]] = []
+    for number, (key, item) in enumerate(store.items(kind.storage, version)):
+        if not number % OBJECTS_AT_ONCE:
+            await asyncio.sleep(0)
+        if key > start and (not namespace or key[0] == namespace):
+            served = to_served(kind, item)
+            if wants is everything or wants(served):
+                wanted.append((key, served))
     has_pages = options.limit and options.version != "0"  # a list from the cache has none
     metadata: Json = {"resourceVersion": str(version)}
     if has_pages and len(wanted) > options.limit:

@@ -19,6 +19,8 @@ from pykubelet_local_api.rest.label_selectors import read_label_selector
 Wants = Callable[[Json], bool]
 #: The most bytes of a selector.
 MAX_BYTES = 64 << 10
+#: The most requirements of a selector. Each object is compared with all.
+MAX_REQUIREMENTS = 1000
 
 _OF_ALL = ("metadata.name", "metadata.namespace")
 #: Fields that may be selected beside the name and namespace, by resource.
@@ -76,6 +78,8 @@ def read_selectors(kind: ResourceKind, labels: str, fields: str) -> Wants:
         wanted = read_field_selector(fields) if fields else []
     except ValueError as error:
         raise bad_request(str(error)) from error
+    if len(requirements) + len(wanted) > MAX_REQUIREMENTS:
+        raise bad_request(f"a selector has more than {MAX_REQUIREMENTS} requirements")
     _check_fields(kind, [path for path, _, _ in wanted])
     if not requirements and not wanted:
         return everything

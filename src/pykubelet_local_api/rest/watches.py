@@ -79,8 +79,12 @@ class WatchStream:
 
     async def aclose(self) -> None:
         """End the watch."""
-        self._store.unwatch(self._request.kind.storage, self._wakeup)
+        self.close()
         await self._lines.aclose()
+
+    def close(self) -> None:
+        """End a watch of which nothing was read."""
+        self._store.unwatch(self._request.kind.storage, self._wakeup)
 
     async def _stream(self) -> AsyncGenerator[bytes, None]:
         options = self._request.options

@@ -35,6 +35,7 @@ from pykubelet_local_api.rest.options import (
 )
 from pykubelet_local_api.rest.paths import Target
 from pykubelet_local_api.rest.reads import read_list
+from pykubelet_local_api.store.database import StoredKey
 from pykubelet_local_api.store.sizes import LARGE_BYTES
 from pykubelet_local_api.store.store import ObjectStore
 from pykubelet_local_api.strategies.strategy import Context
@@ -82,7 +83,7 @@ class Writes:
         options = _options(write, "CreateOptions")
         body, warnings = await self._large.run(write.body, lambda: _read_object(write, "CreateOptions"))
         found = await self._registry.create(write.kind, write.target.namespace, body, options)
-        return write.shown(found, 201, self._store.now, [*warnings, *self._warnings(write, found, None)])
+        return write.shown(found, 201, self._store.now, [*warnings, *await self._warnings(write, found, None)])
 
     async def update(self, write: Write) -> Response:
         """PUT of an object or a subresource."""
@@ -108,7 +109,7 @@ class Writes:
             target.subresource,
             may_create=strategy.allows_create_on_update and not target.subresource,
         )
-        warnings = [*warnings, *self._warnings(write, found, old)]
+        warnings = [*warnings, *await self._warnings(write, found, old)]
         return write.shown(found, 201 if is_new else 200, self._store.now, warnings)
 
     async def patch(self, write: Write) -> Response:
@@ -135,7 +136,7 @@ class Writes:
         found, is_new = await self._registry.update(
             write.kind, target.namespace, target.name, edit, options, target.subresource, may_create=may_create
         )
-        warnings += self._warnings(write, found, None if is_new else found)
+        warnings += await self._warnings(write, found, None if is_new else found)
         return write.shown(found, 201 if is_new else 200, self._store.now, warnings)
 
     def _check_new(self, write: Write, old: Json | None) -> None:
@@ -143,9 +144,13 @@ class Writes:
         if old is None:
             self._access.check_resource(write.user, "create", write.target)
 
-    def _warnings(self, write: Write, found: Json, old: Json | None) -> list[str]:
+    async def _warnings(self, write: Write, found: Json, old: Json | None) -> list[str]:
         context = Context(self._store, write.user, write.target.subresource)
-        return strategy_of(write.kind).warnings(found, old, context)
+        meta = found["metadata"]
+        is_large = self._store.is_large(StoredKey(write.kind.storage, meta.get("namespace") or "", meta["name"]))
+        return await self._large.run(
+            write.body, lambda: strategy_of(write.kind).warnings(found, old, context), is_large=is_large
+        )
 
     def _patch_edit(
         self, write: Write, media_type: str, body: ReadBody, validation: FieldValidation, warnings: list[str]
@@ -237,7 +242,7 @@ class Writes:
     async def delete_collection(self, write: Write) -> Response:
         """DELETE of a collection: each object that the selectors take. Answers with the list of them."""
         options = read_delete_options(write.request, _delete_body(write), write.user)
-        page = read_list(
+        page = await read_list(
             self._store, write.kind, write.target.namespace, read_list_options(write.request, is_watch=False)
         )
         for item in page.items:

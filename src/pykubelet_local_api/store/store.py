@@ -33,6 +33,8 @@ MAX_WAITING = 2000
 #: So many are committed together at most, so that the event loop is not held for long.
 MAX_BATCH = 50
 NO_LIMIT_S = 1e8
+#: A large write is decided beside the others so often; then it is decided while they wait.
+TRIES = 3
 #: The file is copied after so many seconds with changes.
 COPY_S = 3600.0
 _Objects = dict[tuple[str, str], Json]
@@ -69,6 +71,10 @@ class NoFile:
 
     def copy(self) -> None:
         """Do nothing."""
+
+
+class StaleDecision(Exception):
+    """What a decision has read has changed since."""
 
 
 class _Waiting(Value):
@@ -111,6 +117,8 @@ class ObjectStore:
         self._wanted = asyncio.Event()
         self._flight = SingleFlight("store", workers=1)
         self._wakeups = Wakeups()
+        self._ahead = SingleFlight("decisions", workers=1)
+        self._decisions = 0
         self._copied_at = clock.monotonic()
         self._copied_version = self.version
 
@@ -158,6 +166,10 @@ class ObjectStore:
         """The resources that have or had objects."""
         return list(self._objects)
 
+    def present(self, resource: str) -> Sequence[tuple[tuple[str, str], Json]]:
+        """The objects of a resource by namespace and name, in their order. May be called in any thread."""
+        return sorted(self._objects.get(resource, {}).copy().items(), key=_where)
+
     def _order(self, resource: str) -> Sequence[tuple[str, str]]:
         order = self._sorted.get(resource)
         if order is None:
@@ -178,12 +190,39 @@ class ObjectStore:
 
     # -- writing
 
-    async def write(self, decide: Callable[[Transaction], T], *, is_large: bool = False, is_dry_run: bool = False) -> T:
+    async def write(
+        self,
+        decide: Callable[[Transaction], T],
+        *,
+        is_large: bool = False,
+        is_dry_run: bool = False,
+        runs_ahead: bool = True,
+    ) -> T:
         """Run `decide`, and return what it returned once its writes are in the file. Raises its error, or StatusError 503.
 
         `decide` does not wait and writes nothing else. If it raises, its own writes are dropped. With `is_large` it runs in a thread,
-        because it takes long: the objects do not change meanwhile, as this is their only writer. With `is_dry_run`, nothing is stored.
+        because it takes long. If it `runs_ahead`, other writes go on meanwhile: when one of them changes what it has read, it runs
+        again; else they wait. With `is_dry_run`, nothing is stored.
         """
+        for _ in range(TRIES if is_large and runs_ahead else 0):
+            ahead = AheadTransaction(self)
+            try:
+                answer = await self._run_ahead(partial(decide, ahead))
+            except StatusError:
+                if ahead.is_current(Transaction(self, {})):
+                    raise
+                continue
+            try:
+                return await self._enqueue(partial(ahead.adopt, answer), is_large=False, is_dry_run=is_dry_run)
+            except StaleDecision:
+                continue
+        return await self._enqueue(decide, is_large=is_large, is_dry_run=is_dry_run)
+
+    async def _run_ahead(self, decide: Callable[[], T]) -> T:
+        self._decisions += 1
+        return value_of(await self._ahead.run(str(self._decisions), decide, NO_LIMIT_S), _never)
+
+    async def _enqueue(self, decide: Callable[[Transaction], T], *, is_large: bool, is_dry_run: bool) -> T:
         if len(self._waiting) >= MAX_WAITING:
             raise StatusError(
                 429, "TooManyRequests", "too many writes are waiting, please try again later", retry_after_s=1
@@ -287,6 +326,10 @@ class ObjectStore:
             log.error("cannot copy the objects", error=str(getattr(outcome, "error", "")))
 
 
+def _where(item: tuple[tuple[str, str], Json]) -> tuple[str, str]:
+    return item[0]
+
+
 def _never(_: float) -> Exception:
     return AssertionError("this work has no deadline")
 
@@ -338,6 +381,13 @@ class Transaction:
                 yield found
         yield from (found for found in fresh.values() if found is not None)
 
+    def has_changed(self, resource: str, version: int) -> bool:
+        """Whether a resource may have other objects than at a version."""
+        if any(key.resource == resource for key in (*self._pending, *self.written)):
+            return True
+        history = self._store.history
+        return history.oldest > version or bool(history.after(resource, version))
+
     def put(self, key: StoredKey, new: Json) -> Json:
         """ObjectStore `new`, which must not be changed from now on, with a new resource version, and return it."""
         before = self.get(key.resource, key.namespace, key.name)
@@ -382,3 +432,55 @@ class Transaction:
         self.written[change.key] = new
         self.changes.append(change)
         self.rows.append(Row(change.key, None if new is None else change.data))
+
+
+class AheadTransaction(Transaction):
+    """A transaction of a decision that runs beside other writes, in a thread. It notes what was read, and sees what is committed."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store, {})
+        self._began = self.version
+        self._read: dict[StoredKey, Json | None] = {}
+        self._listed: set[str] = set()
+
+    def get(self, resource: str, namespace: str, name: str) -> Json | None:
+        """The object; None if there is none."""
+        key = StoredKey(resource, namespace, name)
+        if key in self.written:
+            return self.written[key]
+        found = self._store.get(resource, namespace, name)
+        return self._read.setdefault(key, found)
+
+    def list(self, resource: str, namespace: str = "") -> Iterable[Json]:
+        """The objects of a namespace, or of all. Those that it has written itself come last."""
+        self._listed.add(resource)
+        fresh = {
+            (key.namespace, key.name): found
+            for key, found in self.written.items()
+            if key.resource == resource and (not namespace or key.namespace == namespace)
+        }
+        for where, found in self._store.present(resource):
+            if (not namespace or where[0] == namespace) and where not in fresh:
+                yield found
+        yield from (found for found in fresh.values() if found is not None)
+
+    def is_current(self, now: Transaction) -> bool:
+        """Whether all that was read is as it was then."""
+        if any(now.get(key.resource, key.namespace, key.name) is not found for key, found in self._read.items()):
+            return False
+        return not any(now.has_changed(resource, self._began) for resource in self._listed)
+
+    def adopt(self, answer: T, now: Transaction) -> T:
+        """Write what was decided. Raises StaleDecision."""
+        if not self.is_current(now):
+            raise StaleDecision
+        for key, found in self.written.items():
+            if found is None:
+                now.remove(key)
+            else:
+                now.put(key, found)
+        return answer
+
+    def _text_of(self, key: StoredKey, before: Json | None) -> bytes | None:  # noqa: ARG002 - as in the base
+        """None: the history may be read on the loop's thread only, and `adopt` asks again."""
+        return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pykubelet.base.api import labels as names
 from pykubelet.base.api.core import LabelSelector
-from pykubelet.base.manifests.validation.errors import Errors, invalid, invalids, not_supported, required
+from pykubelet.base.manifests.validation.errors import Errors, invalid, invalids, not_supported, required, too_many
 from pykubelet.base.manifests.validation.scheduling import validate_label_selector
 from pykubelet_local_api.access.admission import admit_write
 from pykubelet_local_api.objects import Json
@@ -15,6 +15,8 @@ from pykubelet_local_api.strategies.common import ObjectStrategy, struct_of
 from pykubelet_local_api.strategies.strategy import Context
 
 GROUP = "rbac.authorization.k8s.io"
+#: The most selectors of an aggregated role. Each of them is compared with all roles at each change of one.
+MAX_SELECTORS = 100
 
 
 class RoleStrategy(ObjectStrategy):
@@ -44,6 +46,8 @@ class RoleStrategy(ObjectStrategy):
         selectors = aggregation.get("clusterRoleSelectors") or []
         if not selectors:
             errors.append(required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
+        if len(selectors) > MAX_SELECTORS:
+            return [*errors, too_many(path, len(selectors), MAX_SELECTORS)]
         for i, selector in enumerate(selectors):
             errors += validate_label_selector(struct_of(LabelSelector, selector, self.kind), f"{path}[{i}]")
         return errors

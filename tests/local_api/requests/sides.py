@@ -65,7 +65,7 @@ class Side:
     def __init__(self, kubeconfig: str, namespace: str) -> None:
         access = load_access(kubeconfig)
         self._host = urlsplit(access.server)
-        self._tls = _context(Path(kubeconfig))
+        self._tls = tls_of(Path(kubeconfig))
         self.saved: dict[str, str] = {"ns": namespace}
         self._names: dict[str, str] = {}
         self._last = "0"
@@ -215,7 +215,7 @@ def _message(found: Json) -> str:
     return str(body.get("message", body) if isinstance(body, dict) else body)
 
 
-def _context(kubeconfig: Path) -> ssl.SSLContext:
+def tls_of(kubeconfig: Path) -> ssl.SSLContext:
     """TLS with the certificates that a kubeconfig file names."""
     import base64
     import tempfile

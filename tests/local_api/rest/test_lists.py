@@ -41,8 +41,8 @@ async def remove(store: ObjectStore, name: str, namespace: str = "a") -> None:
     await store.write(lambda at: at.remove(StoredKey("configmaps", namespace, name)))
 
 
-def listed(store: ObjectStore, namespace: str = "", **parameters: str) -> Page:
-    return read_list(
+async def listed(store: ObjectStore, namespace: str = "", **parameters: str) -> Page:
+    return await read_list(
         store, CONFIG_MAPS, namespace, read_list_options(Request("GET", "/", urlencode(parameters)), is_watch=False)
     )
 
@@ -52,25 +52,25 @@ def names(page: Page) -> list[str]:
 
 
 async def test_a_list_has_the_version_of_the_store(store: ObjectStore) -> None:
-    page = listed(store)
+    page = await listed(store)
     assert len(page.items) == 10
     assert page.metadata == {"resourceVersion": str(store.version)}
 
 
 async def test_a_list_of_a_namespace_has_its_objects_only(store: ObjectStore) -> None:
-    assert names(listed(store, "b")) == [f"b/n{number}" for number in range(5)]
+    assert names(await listed(store, "b")) == [f"b/n{number}" for number in range(5)]
 
 
 async def test_pages_are_all_of_one_version_whatever_changes_meanwhile(store: ObjectStore) -> None:
-    before = names(listed(store))
-    page = listed(store, limit="3")
+    before = names(await listed(store))
+    page = await listed(store, limit="3")
     found, version = names(page), page.metadata["resourceVersion"]
     assert page.metadata["remainingItemCount"] == 7
     await remove(store, "n4")
     await put(store, "n0", "b", changed="true")
     await put(store, "zz", "b")
     while token := page.metadata.get("continue"):
-        page = listed(store, limit="3", **{"continue": token})
+        page = await listed(store, limit="3", **{"continue": token})
         assert page.metadata["resourceVersion"] == version
         assert all("changed" not in item["metadata"]["labels"] for item in page.items)
         found += names(page)
@@ -80,28 +80,28 @@ async def test_pages_are_all_of_one_version_whatever_changes_meanwhile(store: Ob
 async def test_a_list_that_cannot_go_on_states_how_to_get_the_rest(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = listed(store, limit="3")
+    page = await listed(store, limit="3")
     monkeypatch.setattr("pykubelet_local_api.store.history.MAX_CHANGES", 2)
     await put(store, "zz")
     await put(store, "zz", x="1")
     await put(store, "zz", x="2")
     with pytest.raises(StatusError, match="too old to display a consistent list") as caught:
-        listed(store, limit="3", **{"continue": page.metadata["continue"]})
+        await listed(store, limit="3", **{"continue": page.metadata["continue"]})
     assert caught.value.code == 410
     token = caught.value.status()["metadata"]["continue"]
-    rest = listed(store, **{"continue": token})
-    assert names(page) + names(rest) == names(listed(store))
+    rest = await listed(store, **{"continue": token})
+    assert names(page) + names(rest) == names(await listed(store))
 
 
 async def test_a_list_from_the_cache_has_no_pages(store: ObjectStore) -> None:
-    assert len(listed(store, limit="3", resourceVersion="0").items) == 10
+    assert len((await listed(store, limit="3", resourceVersion="0")).items) == 10
 
 
 async def test_an_exact_version_is_that_version(store: ObjectStore) -> None:
     version = str(store.version)
     await remove(store, "n0")
-    assert len(listed(store, resourceVersion=version, resourceVersionMatch="Exact").items) == 10
-    assert len(listed(store, resourceVersion=version, resourceVersionMatch="NotOlderThan").items) == 9
+    assert len((await listed(store, resourceVersion=version, resourceVersionMatch="Exact")).items) == 10
+    assert len((await listed(store, resourceVersion=version, resourceVersionMatch="NotOlderThan")).items) == 9
 
 
 async def test_an_exact_version_that_is_forgotten_is_expired(
@@ -113,13 +113,13 @@ async def test_an_exact_version_that_is_forgotten_is_expired(
     await put(store, "more", x="1")
     await put(store, "more", x="2")
     with pytest.raises(StatusError, match="too old") as caught:
-        listed(store, resourceVersion=version, resourceVersionMatch="Exact")
+        await listed(store, resourceVersion=version, resourceVersionMatch="Exact")
     assert caught.value.code == 410
 
 
 async def test_a_version_of_the_future_is_refused_as_too_large(store: ObjectStore) -> None:
     with pytest.raises(StatusError, match="Too large resource version") as caught:
-        listed(store, resourceVersion=str(store.version + 10))
+        await listed(store, resourceVersion=str(store.version + 10))
     assert caught.value.code == 504
     assert caught.value.status()["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
 
@@ -139,14 +139,14 @@ async def test_a_version_of_the_future_is_refused_as_too_large(store: ObjectStor
 )
 async def test_wrong_parameters_are_refused(store: ObjectStore, parameters: dict[str, str]) -> None:
     with pytest.raises(StatusError) as caught:
-        listed(store, **parameters)
+        await listed(store, **parameters)
     assert caught.value.code in (400, 422)
 
 
 async def test_selectors_apply_before_pages(store: ObjectStore) -> None:
     for number in range(4):
         await put(store, f"x{number}", "a", app="x")
-    page = listed(store, labelSelector="app=x", limit="3")
+    page = await listed(store, labelSelector="app=x", limit="3")
     assert names(page) == ["a/x0", "a/x1", "a/x2"]
     assert "remainingItemCount" not in page.metadata
-    assert names(listed(store, labelSelector="app=x", **{"continue": page.metadata["continue"]})) == ["a/x3"]
+    assert names(await listed(store, labelSelector="app=x", **{"continue": page.metadata["continue"]})) == ["a/x3"]
