@@ -240,7 +240,10 @@ def test_readers_that_do_not_read_hold_nothing_up(api: MeasuredApi) -> None:
 
 def test_an_object_has_a_bound(api: MeasuredApi) -> None:
     labels = {f"k{number}": "x" * 60 for number in range(41_000)}
-    assert check(api, "POST", MAPS, {"metadata": {"name": "huge", "labels": labels}}) == 413
+    check(api, "POST", MAPS, {"metadata": {"name": "huge", "labels": labels}})
+    more = {f"m{number}": "x" * 60 for number in range(20_000)}
+    assert check(api, "PATCH", f"{MAPS}/huge", {"metadata": {"labels": more}}, MERGE) == 413
+    check(api, "DELETE", f"{MAPS}/huge")
 
 
 def test_errors_of_a_large_object_are_small(api: MeasuredApi) -> None:
