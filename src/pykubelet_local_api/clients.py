@@ -7,8 +7,9 @@ from typing import Any
 
 from pykubelet.base.api.selectors import read_field_selector
 from pykubelet.net.http.wire import Request
-from pykubelet_local_api.access.authenticate import authenticate, impersonated
+from pykubelet_local_api.access.authenticate import authenticate
 from pykubelet_local_api.access.authorize import check
+from pykubelet_local_api.access.impersonate import impersonated
 from pykubelet_local_api.access.rbac import AccessAttributes
 from pykubelet_local_api.access.reviews import review
 from pykubelet_local_api.access.token_requests import answer_token_request
@@ -32,34 +33,28 @@ class Clients:
         self._tokens = tokens
 
     def authenticate(
-        self, request: Request, certificate: Mapping[str, Any] | None, fingerprint: str = ""
+        self,
+        request: Request,
+        certificate: Mapping[str, Any] | None,
+        fingerprint: str = "",
+        verb: str = "",
+        target: Target | None = None,
     ) -> RequestUser:
         """The client, after impersonation."""
         headers = request.headers
         user = authenticate(certificate, headers.get("authorization", ""), self._view, self._tokens, fingerprint)
-        return impersonated(user, headers, self._view)
+        if "impersonate-user" not in headers or not verb:
+            return impersonated(user, headers, self._view)
+        wanted = (
+            AccessAttributes(user, verb, path=request.path)
+            if target is None
+            else _attributes(user, verb, target, request.first("fieldSelector"))
+        )
+        return impersonated(user, headers, self._view, wanted)
 
     def check_resource(self, user: RequestUser, verb: str, target: Target, field_selector: str = "") -> None:
         """Raises 403 unless the client may do this to a resource."""
-        kind = target.kind
-        try:
-            wanted = read_field_selector(field_selector)
-        except ValueError:  # refused later
-            wanted = []
-        equal = tuple((path, value) for path, is_equal, value in wanted if is_equal)
-        name = target.name or next(
-            (
-                value
-                for path, value in equal
-                if path == "metadata.name" and verb in ("list", "watch", "deletecollection")
-            ),
-            "",
-        )
-        namespace = target.name if kind.plural == "namespaces" else target.namespace
-        check(
-            AccessAttributes(user, verb, kind.group, kind.plural, target.subresource, namespace, name, "", equal),
-            self._view,
-        )
+        check(_attributes(user, verb, target, field_selector), self._view)
 
     def check_path(self, user: RequestUser, verb: str, path: str) -> None:
         """Raises 403 unless the client may do this to a path that is no resource's."""
@@ -86,3 +81,18 @@ class Clients:
             case "/openid/v1/jwks":
                 return self._tokens.keys()
         return None
+
+
+def _attributes(user: RequestUser, verb: str, target: Target, field_selector: str) -> AccessAttributes:
+    """What a request for a resource wants to do. `field_selector`: that of a list or a watch."""
+    kind = target.kind
+    try:
+        wanted = read_field_selector(field_selector)
+    except ValueError:  # refused later
+        wanted = []
+    equal = tuple((path, value) for path, is_equal, value in wanted if is_equal)
+    name = target.name
+    if not name and verb in ("list", "watch", "deletecollection"):
+        name = next((value for path, value in equal if path == "metadata.name"), "")
+    namespace = target.name if kind.plural == "namespaces" else target.namespace
+    return AccessAttributes(user, verb, kind.group, kind.plural, target.subresource, namespace, name, "", equal)

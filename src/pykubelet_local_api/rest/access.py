@@ -16,11 +16,16 @@ class ClientAccess(Protocol):
     """Authentication, authorization, tokens and reviews. All methods raise StatusError."""
 
     def authenticate(
-        self, request: Request, certificate: Mapping[str, Any] | None, fingerprint: str = ""
+        self,
+        request: Request,
+        certificate: Mapping[str, Any] | None,
+        fingerprint: str = "",
+        verb: str = "",
+        target: Target | None = None,
     ) -> RequestUser:
         """The client, after impersonation. Raises 401 for a wrong credential; a client without one is anonymous.
 
-        `fingerprint`: of the certificate, SHA-256 in hexadecimal digits.
+        `fingerprint`: of the certificate, SHA-256 in hexadecimal digits. `verb`, `target`: what the request wants to do.
         """
 
     def check_resource(self, user: RequestUser, verb: str, target: Target, field_selector: str = "") -> None:

@@ -114,7 +114,9 @@ class ObjectsHandler:
 
     async def _answered(self, request: Request, connection: ServedConnection, target: Target | None) -> Answer:
         try:
-            user = self._access.authenticate(request, connection.certificate, _fingerprint(connection))
+            user = self._access.authenticate(
+                request, connection.certificate, _fingerprint(connection), _verb_of(request, target), target
+            )
             if "system:unauthenticated" not in user.groups:
                 await connection.admit()
             if _NOT_LIMITED.isdisjoint(user.groups):
@@ -159,13 +161,9 @@ class ObjectsHandler:
 
     async def _resource(self, asked: AskedRequest) -> Answer:
         request, target = asked.request, asked.target
-        verb = _VERBS.get(request.method)
-        if verb is None or request.method == "HEAD":
+        if request.method not in _VERBS or request.method == "HEAD":
             raise method_not_allowed()
-        if verb == "get" and (target.is_watch or not target.name):
-            verb = "watch" if target.is_watch or read_bool(request, "watch") else "list"
-        if verb == "delete" and not target.name:
-            verb = "deletecollection"
+        verb = _verb_of(request, target)
         self._access.check_resource(asked.user, verb, target, request.first("fieldSelector"))
         if target.kind.name in ("Pod", "Node", "Service") and target.subresource in _STREAMED:
             return self._fairness.long(asked.user, await self._streams(asked))
@@ -246,6 +244,16 @@ class ObjectsHandler:
 _STREAMED = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 _ACTS = frozenset({"binding", "eviction", "token"})
 _NOT_READ = _ACTS | {"finalize"}
+
+
+def _verb_of(request: Request, target: Target | None) -> str:
+    """What a request wants to do, as RBAC names it."""
+    verb = _VERBS.get(request.method, request.method.lower())
+    if target is None or target.name:
+        return "watch" if target is not None and target.is_watch and verb == "get" else verb
+    if verb == "get":
+        return "watch" if target.is_watch or read_bool(request, "watch") else "list"
+    return "deletecollection" if verb == "delete" else verb
 
 
 def _fingerprint(connection: ServedConnection) -> str:

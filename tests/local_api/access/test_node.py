@@ -9,10 +9,10 @@ import pytest
 from local_api.access.objects import Objects, bound, pod, rbac, rule, thing, user
 
 from pykubelet_local_api.access import node as node_module
-from pykubelet_local_api.access.authenticate import impersonated
 from pykubelet_local_api.access.authorize import authorize
 from pykubelet_local_api.access.bootstrap import bootstrap_objects
 from pykubelet_local_api.access.certificates import key_pem, new_key
+from pykubelet_local_api.access.impersonate import impersonated
 from pykubelet_local_api.access.rbac import AccessAttributes
 from pykubelet_local_api.access.reviews import review
 from pykubelet_local_api.access.tokens import AccountTokens, token_key
