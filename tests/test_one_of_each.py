@@ -179,7 +179,7 @@ SINGLES = (
     Single(
         "strategic merge",
         applies_patches,
-        ("base/api/patch.py", "pykubelet_local_api/patch/strategic.py", "testing/kubeapi/fake_patch.py", "testing/"),
+        ("base/api/patch.py", "pykubelet_local_api/patch/strategic.py"),
         "base/api/patch.py",
     ),
     Single(

@@ -20,7 +20,7 @@ from pykubelet_local_api.access.node import NODES
 from pykubelet_local_api.access.rbac import MASTERS
 from pykubelet_local_api.kinds.conversion import to_served, to_stored
 from pykubelet_local_api.kinds.kind import ResourceKind
-from pykubelet_local_api.kinds.table import STORED
+from pykubelet_local_api.kinds.table import BY_PATH, STORED, KindsByPath
 from pykubelet_local_api.objects import Json, copied, is_deleting, timestamp
 from pykubelet_local_api.patch.managed import record_update, with_kept_times
 from pykubelet_local_api.store.database import StoredKey
@@ -65,10 +65,20 @@ Edit = Callable[[Json | None], Json]
 
 
 class ObjectRegistry:
-    """The writes of all kinds. Errors are `StatusError`."""
+    """The writes of all kinds. Errors are `StatusError`.
 
-    def __init__(self, store: ObjectStore) -> None:
+    `strategy_of`: the strategy of a kind; those of tests are laxer. `kinds`: those that are served.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        strategy_of: Callable[[ResourceKind], KindStrategy] = strategy_of,
+        kinds: KindsByPath = BY_PATH,
+    ) -> None:
         self._store = store
+        self.strategy_of = strategy_of
+        self.kinds = kinds
 
     async def create(self, kind: ResourceKind, namespace: str, body: Json, options: WriteOptions) -> Json:
         """Store a new object and return it. `body` is not used afterwards by the caller."""
@@ -127,7 +137,7 @@ class ObjectRegistry:
                 raise errors.bad_request("resourceVersion should not be set on objects to be created")
         _generate_name(at, kind, meta)
         meta["uid"], meta["creationTimestamp"] = str(uuid.uuid4()), timestamp(at.now)
-        strategy, context = strategy_of(kind), Context(at, options.user)
+        strategy, context = self.strategy_of(kind), Context(at, options.user)
         managers = _managers(kind, None, new, options, strategy, context)
         _check_managers(kind, None, new, managers, options)
         strategy.prepare_create(new, context)
@@ -190,7 +200,7 @@ class ObjectRegistry:
             if field in old["metadata"]:
                 meta[field] = old["metadata"][field]
         meta.pop("selfLink", None)
-        strategy, context = strategy_of(kind), Context(at, options.user, subresource)
+        strategy, context = self.strategy_of(kind), Context(at, options.user, subresource)
         managers = _managers(kind, old, new, options, strategy, context)
         _check_managers(kind, old, new, managers, options)
         strategy.prepare_update(new, old, context)
@@ -220,9 +230,9 @@ class ObjectRegistry:
         if old is None:
             raise errors.not_found(kind, name)
         _check_preconditions(kind, old, options)
-        new = copied(old)
-        meta = new["metadata"]
-        strategy = strategy_of(kind)
+        meta = dict(old["metadata"])
+        new = {**old, "metadata": meta}  # a deletion costs no more for a large object
+        strategy = self.strategy_of(kind)
         strategy.prepare_delete(new, Context(at, options.user))
         _set_propagation(new, options.propagation or _marked_propagation(old) or strategy.default_propagation(old))
         was_deleting = is_deleting(old)
@@ -423,7 +433,8 @@ def _managers(
     if not context.subresource:
         written = copied(new)
         strategy.default(written, old, context)
-    return record_update(STORED[kind.storage], old, written, options.manager, context.view.now, context.subresource)
+    stored = STORED.get(kind.storage, kind)
+    return record_update(stored, old, written, options.manager, context.view.now, context.subresource)
 
 
 def _check_managers(

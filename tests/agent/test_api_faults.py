@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 from support.agent import Agent, Json, container_status, make_container, make_pod, make_polite
+from support.api_server import ApiFault, FakeApiServer
 from support.secured import Secured
 from support.world import World, a_world, kubeconfig
-
-from pykubelet.testing.kubeapi.fake import ApiFault, FakeApiServer
 
 pytestmark = pytest.mark.integration
 

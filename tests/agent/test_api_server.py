@@ -6,9 +6,8 @@ import asyncio
 from typing import Any
 
 from support.agent import Json, condition, is_ready, make_container, make_pod, make_polite
+from support.api_server import ApiFault
 from support.world import PODS, World
-
-from pykubelet.testing.kubeapi.fake import ApiFault
 
 
 async def test_an_ephemeral_container_runs_once_in_a_running_pod(world: World) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 from support.agent import NODE_NAME, Agent, Json, make_container, make_pod
+from support.api_server import FakeApiServer
 from support.secured import Secured
 from support.wall_clock import WallClock
 from support.world import World, kubeconfig
 
 from pykubelet.base.api.times import parse_time
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 pytestmark = pytest.mark.integration
 

@@ -19,6 +19,7 @@ import pytest
 from agent.test_csi_claims import LIFE, nothing_is_staged
 from agent.test_csi_volumes import offer, pod_with_volume, text_of
 from support.agent import WAIT_S, Agent, Json, make_container, make_pod, sweep
+from support.api_server import FakeApiServer
 from support.claims import CLAIMS, VOLUMES, bind_claim, pod_with_claim
 from support.crashes import CrashingAgent
 from support.csi import CsiProcess, csi_driver
@@ -28,7 +29,6 @@ from testbed.private_runtime import Testbed
 
 from pykubelet.edges.host.devices.loops import find_loops
 from pykubelet.edges.host.fs.mounts import mounts_below
-from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 LIVES = 400
 HANDLE = "pvc-1"

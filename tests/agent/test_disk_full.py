@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 from support.agent import Agent, Json, is_ready, make_container, make_pod, sweep
+from support.api_server import FakeApiServer
 from support.world import World, kubeconfig
-
-from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 pytestmark = pytest.mark.integration
 

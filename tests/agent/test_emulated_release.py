@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from support.agent import Agent, Json, make_pod
+from support.api_server import FakeApiServer
 from support.world import PODS, World, kubeconfig
 
 from pykubelet.base.api.quantity import Format, parse
-from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 SYSCTL = {"sysctls": [{"name": "net.ipv4.tcp_notsent_lowat", "value": "4096"}]}
 

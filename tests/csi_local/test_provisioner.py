@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.api_server import FakeApiServer
 from support.virtual_time import virtual_clock
 
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.kubeapi.client import ApiClient
-from pykubelet.testing.kubeapi.fake import FakeApiServer
 from pykubelet_csi_local.driver import DriverOptions, build_services
 from pykubelet_csi_local.provisioner import CLASSES, VOLUMES, Provisioner
 

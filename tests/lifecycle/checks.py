@@ -11,7 +11,7 @@ from lifecycle.shapes import Container, containers_of
 from lifecycle.truth import By, Instance, Json, PodTruth
 from lifecycle.world import Seen, World, in_short
 
-from pykubelet.base.api.codec import to_object
+from pykubelet.base.api.codec import from_object, to_object
 from pykubelet.base.api.core import ContainerStatus, PodStatus
 
 #: What the agent knows is at most this old: events and statuses of the runtime, and its own calls, take their time.
@@ -122,7 +122,7 @@ class Checks:
             if status is None or there is None:
                 found.append(f"{name}: no status")
                 continue
-            ours, theirs = to_object(status), there["status"]
+            ours, theirs = _as_read(to_object(status)), _as_read(there["status"])
             if _is_refused(pod, ours, theirs):
                 continue
             for field in ("phase", "containerStatuses", "initContainerStatuses", "conditions"):
@@ -179,6 +179,19 @@ def is_due(model: Model, name: str) -> bool:
     """Whether a container is to be started now."""
     due = model.due().get(name)
     return due is not None and due.earliest <= model.now + 0.1
+
+
+def _as_read(status: Json) -> Json:
+    """A status without what an API server adds to it."""
+    found: Json = to_object(from_object(PodStatus, status))
+    for condition in found.get("conditions", ()):
+        if condition.get("lastProbeTime", "") is None:
+            del condition["lastProbeTime"]
+    for field in ("containerStatuses", "initContainerStatuses"):
+        for container in found.get(field, ()):
+            if not container.get("lastState"):
+                container.pop("lastState", None)
+    return found
 
 
 def _is_refused(pod: PodTruth, ours: Json, theirs: Json) -> bool:

@@ -259,8 +259,7 @@ class Churn:
         self._cluster.forget_events()
         api = self._node.api
         api.requests.clear()
-        api.store.history.clear()
-        api.store.oldest = api.store.version + 1
+        api.store.forget()
 
 
 def in_short(pod: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
+from support.api_objects import ResourcePath
 from support.memory_api import MemoryApiServer
 
 from pykubelet.base.api.codec import from_object, to_object
@@ -18,7 +19,6 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.manifests.defaults import default_pod
 from pykubelet.net.grpc.server import RpcServer, Services
-from pykubelet.testing.kubeapi.fake_store import ResourcePath
 
 Json = dict[str, Any]
 NODE_NAME = "node"
@@ -149,7 +149,7 @@ class Cluster:
 
     async def sign_for_ever(self) -> None:
         wakeup = asyncio.Event()
-        self.api.store.wakeups.add(wakeup)
+        self.api.store.watch(wakeup)
         while True:
             wakeup.clear()
             for item in self.api.objects(SIGNING):

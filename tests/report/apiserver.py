@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+from support.api_server import FakeApiServer, Sent
 from support.memory_api import virtual_api_server
 
 from pykubelet.base.api import core
@@ -25,7 +26,6 @@ from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import Wait
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.listwatch import follow
-from pykubelet.testing.kubeapi.fake import FakeApiServer, Sent
 
 PODS = "/api/v1/namespaces/shop/pods"
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
+from support.api_server import FakeApiServer
 from support.pki import Authority
-
-from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 
 class Secured:

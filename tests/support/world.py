@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from support.agent import NODE_NAME, WAIT_S, Agent, Json, RuntimeView, condition, is_ready
+from support.api_server import FakeApiServer, Sent
 
 from pykubelet.base.api.codec import from_object, to_object
 from pykubelet.base.api.core import Pod
 from pykubelet.base.manifests.defaults import default_pod
-from pykubelet.testing.kubeapi.fake import FakeApiServer, Sent
 
 PODS = "/api/v1/namespaces/default/pods"
 

@@ -16,6 +16,7 @@ from hollow.figures import lease_ages, requests_of, unready
 from hollow.node import POD_ADDRESSES, HollowNode, Shape, command_line, configuration, pod_network
 from hollow.nodes import split
 from support.agent import condition, make_container, make_pod
+from support.api_server import FakeApiServer
 from support.world import kubeconfig
 from testbed.certificates import make_authority
 
@@ -23,8 +24,7 @@ from pykubelet.app.wiring import Agent
 from pykubelet.base.api.codec import from_object, to_object
 from pykubelet.base.api.core import Pod
 from pykubelet.base.manifests.defaults import default_pod
-from pykubelet.testing.kubeapi.fake import FakeApiServer
-from pykubelet.testing.kubeapi.fake_patch import Json
+from pykubelet_local_api.objects import Json
 
 PODS = "/api/v1/namespaces/default/pods"
 WITHIN_S = 60.0

@@ -13,7 +13,7 @@ class ResourceKind(Value):
 
     `is_review`: objects of this kind are answered and not stored, such as TokenReviews. `stored_as`: the resource under which
     its objects are stored, if that is another kind's (Events of two groups are the same objects). `returns_deleted`: whether a
-    deletion is answered with the object also when it is gone.
+    deletion is answered with the object also when it is gone. `selected_fields`: those of field selectors beside name and namespace.
     """
 
     group: str
@@ -28,6 +28,7 @@ class ResourceKind(Value):
     is_review: bool = False
     stored_as: str = ""
     returns_deleted: bool = False
+    selected_fields: tuple[str, ...] = ()
 
     @property
     def api_version(self) -> str:

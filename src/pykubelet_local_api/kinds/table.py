@@ -5,6 +5,8 @@ Source: the Kubernetes API reference; short names and categories are those that 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pykubelet_local_api.kinds.kind import ALL_VERBS, ResourceKind
 
 _CREATE = ("create",)
@@ -63,8 +65,9 @@ KINDS: tuple[ResourceKind, ...] = (
     ResourceKind("authorization.k8s.io", "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews", verbs=_CREATE, is_review=True),
 )  # fmt: skip
 
-#: By group, version and plural, as paths name them.
-BY_PATH = {(kind.group, kind.version, kind.plural): kind for kind in KINDS}
+#: Kinds by group, version and plural, as paths name them.
+KindsByPath = Mapping[tuple[str, str, str], ResourceKind]
+BY_PATH: KindsByPath = {(kind.group, kind.version, kind.plural): kind for kind in KINDS}
 #: By `apiVersion` and `kind`, as objects name them.
 BY_TYPE = {(kind.api_version, kind.name): kind for kind in KINDS}
 #: Kinds with objects, by the resource under which they are stored.

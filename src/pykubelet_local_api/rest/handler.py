@@ -98,6 +98,7 @@ class ObjectsHandler:
         self._version = version
         self._problem = problem
         self._clock = clock
+        self._kinds = registry.kinds
         self._lines = SharedLines()
         self._rounds = RequestRounds()
         self._writes = Writes(store, registry, access)
@@ -106,7 +107,7 @@ class ObjectsHandler:
 
     async def __call__(self, request: Request, connection: ServedConnection) -> Answer:
         """Answer one request."""
-        target = parse_target(request.path)
+        target = parse_target(request.path, self._kinds)
         started = self._clock.monotonic()  # the event loop's time stands still during a request
         answered = await self._answered(request, connection, target)
         count_request(request, target, answered, self._clock.monotonic() - started)

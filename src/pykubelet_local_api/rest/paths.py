@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykubelet.base.kit.values import Value
 from pykubelet_local_api.kinds.kind import ResourceKind
-from pykubelet_local_api.kinds.table import BY_PATH
+from pykubelet_local_api.kinds.table import BY_PATH, KindsByPath
 
 
 class Target(Value):
@@ -22,8 +22,8 @@ class Target(Value):
     is_watch: bool = False
 
 
-def parse_target(path: str) -> Target | None:
-    """What the path names; None: nothing that is served."""
+def parse_target(path: str, kinds: KindsByPath = BY_PATH) -> Target | None:
+    """What the path names; None: nothing that is served. `kinds`: those that are."""
     match path.split("/"):
         case ["", "api", version, *parts]:
             group = ""
@@ -35,11 +35,11 @@ def parse_target(path: str) -> Target | None:
     if is_watch:
         parts = parts[1:]
     namespace = ""
-    if len(parts) > 2 and parts[0] == "namespaces" and (group, version, parts[2]) in BY_PATH:
+    if len(parts) > 2 and parts[0] == "namespaces" and (group, version, parts[2]) in kinds:
         namespace, parts = parts[1], parts[2:]
         if not namespace:
             return None
-    kind = BY_PATH.get((group, version, parts[0])) if parts else None
+    kind = kinds.get((group, version, parts[0])) if parts else None
     if kind is None or (namespace and not kind.is_namespaced):
         return None
     if len(parts) == 2 and not parts[1]:

@@ -94,8 +94,8 @@ def read_selectors(kind: ResourceKind, labels: str, fields: str) -> Wants:
 
 
 def _check_fields(kind: ResourceKind, paths: Sequence[str]) -> None:
-    own = _FIELDS.get(kind.resource)
-    if own is None:
+    own = _FIELDS.get(kind.resource, kind.selected_fields)
+    if not own:
         for path in paths:
             if path not in _OF_ALL:
                 known = ", ".join(show(name) for name in _OF_ALL)

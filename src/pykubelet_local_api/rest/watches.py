@@ -58,6 +58,7 @@ class WatchStream:
         self._shared = shared or SharedLines()
         self._request = request
         self._wakeup = asyncio.Event()
+        self._marks_at = 0.0
         self._has_columns = False
         options = request.options
         self._is_initial = bool(options.send_initial)
@@ -76,6 +77,11 @@ class WatchStream:
 
     async def __anext__(self) -> bytes:
         return await anext(self._lines)
+
+    def mark(self) -> None:
+        """Send the next bookmark behind the changes until now, without waiting for its time."""
+        self._marks_at = 0.0
+        self._wakeup.set()
 
     async def aclose(self) -> None:
         """End the watch."""
@@ -97,7 +103,7 @@ class WatchStream:
         if self._is_initial:
             async for lines in self._initial():
                 yield lines
-        marks = loop.time() + BOOKMARK_S * (1 + random.random() / 4)
+        self._marks_at = loop.time() + BOOKMARK_S * (1 + random.random() / 4)
         while loop.time() < ends:
             self._wakeup.clear()
             try:
@@ -108,10 +114,10 @@ class WatchStream:
             if lines:
                 yield lines
                 continue
-            if options.has_bookmarks and loop.time() >= marks:
-                marks = loop.time() + BOOKMARK_S * (1 + random.random() / 4)
+            if options.has_bookmarks and loop.time() >= self._marks_at:
+                self._marks_at = loop.time() + BOOKMARK_S * (1 + random.random() / 4)
                 yield self._bookmark()
-            until = min(ends, marks) if options.has_bookmarks else ends
+            until = min(ends, self._marks_at) if options.has_bookmarks else ends
             try:
                 async with asyncio.timeout_at(until):
                     await self._wakeup.wait()

@@ -39,7 +39,6 @@ from pykubelet_local_api.store.database import StoredKey
 from pykubelet_local_api.store.sizes import LARGE_BYTES
 from pykubelet_local_api.store.store import ObjectStore
 from pykubelet_local_api.strategies.strategy import Context
-from pykubelet_local_api.strategies.table import strategy_of
 from pykubelet_local_api.view import RequestUser
 from pykubelet_local_api.write_options import WriteOptions
 
@@ -91,7 +90,7 @@ class Writes:
         body, warnings = await self._large.run(write.body, lambda: _read_object(write, "UpdateOptions"))
         if not (body.get("metadata") or {}).get("name"):
             raise no_name(target.name)
-        strategy = strategy_of(write.kind)
+        strategy = self._registry.strategy_of(write.kind)
         old = self._store.get(write.kind.storage, target.namespace, target.name)
         if old and not strategy.allows_unconditional_update and not body["metadata"].get("resourceVersion"):
             raise needs_version(write.kind, target.name)
@@ -149,7 +148,9 @@ class Writes:
         meta = found["metadata"]
         is_large = self._store.is_large(StoredKey(write.kind.storage, meta.get("namespace") or "", meta["name"]))
         return await self._large.run(
-            write.body, lambda: strategy_of(write.kind).warnings(found, old, context), is_large=is_large
+            write.body,
+            lambda: self._registry.strategy_of(write.kind).warnings(found, old, context),
+            is_large=is_large,
         )
 
     def _patch_edit(

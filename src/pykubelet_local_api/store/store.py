@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -265,7 +265,7 @@ class ObjectStore:
             if not isinstance(outcome, Done):
                 self._refuse(batch, str(getattr(outcome, "error", "")))
                 return
-            self._publish(batch)
+            self._publish(batch.version, batch.pending, batch.changes)
         for waiting, answer in batch.answers:
             if not waiting.future.done():
                 waiting.future.set_result(answer)
@@ -299,17 +299,17 @@ class ObjectStore:
             if not waiting.future.done():
                 waiting.future.set_exception(unavailable(f"the object cannot be stored: {error}"))
 
-    def _publish(self, batch: _Batch) -> None:
-        self.version = batch.version
+    def _publish(self, version: int, written: Mapping[StoredKey, Json | None], changes: Sequence[StoredChange]) -> None:
+        self.version = version
         touched: set[str] = set()
-        for key, found in batch.pending.items():
+        for key, found in written.items():
             objects = self._objects.setdefault(key.resource, {})
             if found is not None:
                 objects[(key.namespace, key.name)] = found
             else:
                 objects.pop((key.namespace, key.name), None)
         now = self._clock.monotonic()
-        for change in batch.changes:
+        for change in changes:
             key = change.key
             if change.type is not ChangeType.MODIFIED:
                 self._sorted.pop(key.resource, None)

@@ -21,19 +21,19 @@ class Wakeups:
     """The readers, by resource; "": of all resources, which are woken at each change."""
 
     def __init__(self) -> None:
-        self._readers: dict[str, set[asyncio.Event]] = {}
+        self._readers: dict[str, dict[asyncio.Event, None]] = {}  # in their order, which a set has not
         self._woken_at: dict[str, float] = {}
         self._later: set[str] = set()
 
     def add(self, resource: str, wakeup: asyncio.Event) -> None:
         """Set `wakeup` after changes of the resource."""
-        self._readers.setdefault(resource, set()).add(wakeup)
+        self._readers.setdefault(resource, {})[wakeup] = None
 
     def discard(self, resource: str, wakeup: asyncio.Event) -> None:
         """End `add`."""
         readers = self._readers.get(resource)
         if readers is not None:
-            readers.discard(wakeup)
+            readers.pop(wakeup, None)
             if not readers:
                 del self._readers[resource]
 

@@ -67,7 +67,10 @@ class KindStrategy:
         return bool(_spec(new) != _spec(old))
 
     def prepare_delete(self, new: Json, context: Context) -> None:
-        """Change an object whose deletion begins or goes on. Raises `StatusError` (403) if it may not be deleted."""
+        """Change an object whose deletion begins or goes on. Raises `StatusError` (403) if it may not be deleted.
+
+        `new` and its metadata are copies, and the values in them are not: they are replaced, not changed.
+        """
 
     def grace_s(self, old: Json, asked: int | None) -> int:
         """The grace period of a deletion, in seconds. `asked`: that of the request; None: not stated."""

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from support.api_objects import parse_resource_path
+from support.api_server import ApiFault, FakeApiServer
 from support.memory_api import virtual_api_server
 from support.pki import Authority
 from support.unreachable import UnreachableClient
@@ -41,9 +43,7 @@ from pykubelet.edges.identity.store import CertificateStore
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, KubeconfigError, Pem, load_access
-from pykubelet.testing.kubeapi.fake import ApiFault, FakeApiServer
-from pykubelet.testing.kubeapi.fake_patch import Json
-from pykubelet.testing.kubeapi.fake_store import parse_resource_path
+from pykubelet_local_api.objects import Json
 
 pytestmark = pytest.mark.virtual_time
 
@@ -112,14 +112,14 @@ class Stand:
     async def request(self, number: int = 1) -> Json:
         """The signing request with this number, as soon as it is there."""
         wakeup = asyncio.Event()
-        self.server.store.wakeups.add(wakeup)
+        self.server.store.watch(wakeup)
         try:
             async with asyncio.timeout(LONG_S):
                 while len(self.requests()) < number:
                     await wakeup.wait()
                     wakeup.clear()
         finally:
-            self.server.store.wakeups.discard(wakeup)
+            self.server.store.unwatch(wakeup)
         return self.requests()[number - 1]
 
     def answer(self, request: Json, days: int = 10) -> bytes:

@@ -3,10 +3,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from support.api_server import FakeApiServer
 
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
-from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 NODES = "/api/v1/nodes"
 

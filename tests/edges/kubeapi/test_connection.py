@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from support.api_server import FakeApiServer
 from support.pki import Authority
 
 from pykubelet.base.api.core import ConfigMap, Node
@@ -20,7 +21,6 @@ from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.connection import answer_error
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, Pem
-from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 pytestmark = pytest.mark.virtual_time
 

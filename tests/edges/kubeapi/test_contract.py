@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from support.api_contract import CONTRACT, ApiWorld, a_certificate_request_is_kept_and_answered
+from support.api_server import FakeApiServer
 from support.pod_signer import PodSigner
 
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.edges.kubeapi.client import ApiClient
-from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 
 @pytest.fixture

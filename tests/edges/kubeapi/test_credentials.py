@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from support.api_server import FakeApiServer
 from support.pki import Authority, Signed
 
 from pykubelet.base.api.core import Node
@@ -18,7 +19,6 @@ from pykubelet.base.kit.values import replace
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, ExecPlugin, Pem
-from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 NODE = "/api/v1/nodes/n"
 
@@ -73,7 +73,7 @@ async def test_a_token_that_expired_is_read_again_at_once(
         server.token = "second"
         token.write_text("second\n")
         await get(client)  # refused once, read again, repeated
-        assert [sent.headers["Authorization"][-6:] for sent in server.requests] == [" first", " first", "second"]
+        assert [sent.headers["authorization"][-6:] for sent in server.requests] == [" first", " first", "second"]
         server.token = "third"
         assert (await refusal(client)).status == 401
 
@@ -92,7 +92,7 @@ async def test_a_token_file_is_looked_at_again_each_second(
         token.unlink()  # being replaced: the last reading goes on
         clock.advance(1.1)
         await get(client)
-    assert [sent.headers["Authorization"] for sent in server.requests[1:]] == ["Bearer second"] * 2
+    assert [sent.headers["authorization"] for sent in server.requests[1:]] == ["Bearer second"] * 2
 
 
 def plugin(folder: Path, body: str) -> ExecPlugin:

@@ -11,13 +11,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.api_server import ApiFault, FakeApiServer
 
 from pykubelet.base.api.core import ConfigMap, Pod
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.listwatch import Listed, WatchPeriods, follow
-from pykubelet.testing.kubeapi.fake import ApiFault, FakeApiServer
-from pykubelet.testing.kubeapi.fake_store import ResourcePath
 
 pytestmark = pytest.mark.virtual_time
 
@@ -222,10 +221,9 @@ async def test_bookmarks_move_the_version_a_watch_goes_on_from(server: FakeApiSe
 async def test_what_structs_do_not_know_is_ignored(server: FakeApiServer, client: ApiClient) -> None:
     status = {"phase": "Dreaming", "hologram": {"on": True}, "conditions": [{"type": "Odd", "status": "Maybe"}]}
     container = {"name": "c", "image": "i", "imagePullPolicy": "Sometimes", "antigravity": None}
-    server.create(
-        "/api/v1/namespaces/a/pods", {"metadata": {"name": "p", "future": 1}, "spec": {"containers": [container]}}
-    )
-    server.store.patch(_pod(), "application/merge-patch+json", {"status": status})
+    path = "/api/v1/namespaces/a/pods"
+    server.create(path, {"metadata": {"name": "p", "future": 1}, "spec": {"containers": [container]}})
+    server.update(f"{path}/p/status", lambda pod: pod.update(status=status))
     async with Watcher(client, kind=Pod) as watcher:
         listed = await watcher.until_names("p")
     pod = listed.items["a/p"]
@@ -268,10 +266,6 @@ async def test_a_refusing_server_is_asked_at_growing_intervals(server: FakeApiSe
             if len(server.requests) >= 7:
                 break
     assert loop.time() - began >= sum((0.02, 0.04, 0.08, 0.16, 0.2, 0.2)) / 2, "spread by half to both sides"
-
-
-def _pod() -> ResourcePath:
-    return ResourcePath("v1", "pods", "a", "p", "status")
 
 
 async def test_a_storm_of_429_is_waited_out_as_long_as_the_server_asks(

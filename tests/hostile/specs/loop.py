@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from _typeshed import TraceFunction
 
 #: Modules whose tasks and callbacks stand for other programs.
-DOUBLES = ("pykubelet.testing", "support.", "aiohttp", "longlife.", "hostile.", "__main__")
+DOUBLES = ("pykubelet.testing", "pykubelet_local_api", "support.", "aiohttp", "longlife.", "hostile.", "__main__")
 
 
 class MeasuredLoop(VirtualLoop):

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pykubelet import testing
 
 #: Files of the doubles, and of what is used by them only. All others are the agent's.
-DOUBLES = (testing.__path__[0], "/tests/", "/aiohttp/", "/multidict/", "/json/", "/copy.py")
+DOUBLES = (testing.__path__[0], "/tests/", "/pykubelet_local_api/", "/aiohttp/", "/multidict/", "/json/", "/copy.py")
 #: So much more than at the last look, and the owners of all blocks are looked at again.
 STEP = 1 << 20
 

@@ -28,6 +28,8 @@ from hostile.specs.pods import COLLECTIONS, IN_DEFAULT, Case, base_pod, stored_p
 from hostile.specs.structs import IMAGE, Json
 from longlife.machine import NODE_NAME, USUAL, Node
 from support.allocator import of_process, trim
+from support.api_objects import ResourcePath, parse_resource_path
+from support.api_server import Sent
 from support.cost import bytes_in_use, pause_limit_s
 from support.memory_api import MemoryApiServer
 
@@ -35,14 +37,17 @@ from pykubelet.app.run import GC_THRESHOLDS
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import set_up_logging
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_HASH
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
+from pykubelet.edges.kubeapi.errors import ApiError
+from pykubelet.net.http.server import Answer, Response
 from pykubelet.observe.stats.sizes import read_log_sizes, read_volume_sizes
 from pykubelet.provide.objects.decide import pem_text
 from pykubelet.testing.cri.fake_state import FakeImage
-from pykubelet.testing.kubeapi.fake import Sent
-from pykubelet.testing.kubeapi.fake_store import ResourcePath
+from pykubelet_local_api.kinds.schema import schema_of
+from pykubelet_local_api.patch.strategic import strategic_patch
 
 PODS = f"{IN_DEFAULT}/pods"
 TRIES = 3
@@ -55,6 +60,7 @@ TAINTS = [{"key": f"k{number:06}", "value": "v", "effect": "NoExecute"} for numb
 NO_QUOTAS = VolumeQuotas(is_on=False)
 #: A small pod takes the places in caches for one pod if so much is kept, and after it nothing may be.
 KEPT_BYTES = 1 << 20
+POD_STATUS = schema_of("io.k8s.api.core.v1.PodStatus")
 #: Of a pod's certificate: 100 KiB, as much as an API server admits.
 CHAIN = pem_text(["A" * 4096] * 24)
 
@@ -123,17 +129,36 @@ class CountingApiServer(MemoryApiServer):
         super().__init__(clock)
         self.received = 0
 
-    def _post(self, place: ResourcePath, sent: Sent) -> Json:
-        """Answer each request for a certificate at once, with a chain that is as long as it may be."""
-        made = super()._post(place, sent)
-        if place.plural != "podcertificaterequests":
-            return made
-        at = ResourcePath(place.group, place.plural, place.namespace, made["metadata"]["name"], "status")
+    async def answer(self, sent: Sent, raw: bytes) -> Answer:
+        """Of pods, only the status is read, which takes the time and memory of the doubles as little as possible.
+
+        Each request for a certificate is answered at once, with a chain that is as long as it may be.
+        """
+        place = parse_resource_path(sent.path)
+        match sent.method, place:
+            case "POST", ResourcePath(plural="pods", sub=""):
+                return _answer(self.store.create(place, _in_parts(raw)), 201)
+            case "PATCH", ResourcePath(plural="pods", sub="status"):
+                return _answer(self._with_status(place, sent.body), 200)
+        answer = await super().answer(sent, raw)
+        if place is not None and place.plural == "podcertificaterequests" and sent.method == "POST":
+            assert isinstance(answer, Response)
+            made = msgspec.json.decode(answer.body)
+            return _answer(self._signed(replace(place, name=made["metadata"]["name"], sub="status"), made), 201)
+        return answer
+
+    def _with_status(self, place: ResourcePath, patch: Json) -> Json:
+        old = self.store.get(place)
+        if patch["metadata"]["uid"] != old["metadata"]["uid"]:
+            raise ApiError(409, "Conflict", "this is another pod")
+        status = strategic_patch(old.get("status") or {}, patch.get("status") or {}, POD_STATUS)
+        return self.store.put(place, {**old, "metadata": {**old["metadata"]}, "status": status})
+
+    def _signed(self, place: ResourcePath, made: Json) -> Json:
         condition = {"type": "Issued", "status": "True", "reason": "Signed"}
         times = {"beginRefreshAt": "2099-01-01T00:00:00Z", "notAfter": "2099-01-02T00:00:00Z"}
-        return self.store.update(
-            at, {**made, "status": {"conditions": [condition], "certificateChain": CHAIN, **times}}
-        )
+        status = {"conditions": [condition], "certificateChain": CHAIN, **times}
+        return self.store.update(place, {**made, "status": status})
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         self.received += len(request.raw_path) + (request.content_length or 0)
@@ -380,10 +405,9 @@ class SpecNode:
         """What the cluster forgets after an hour, and what the doubles keep."""
         store = self._api.store
         for place in [place for place in store.objects if place.plural in ("events", "certificatesigningrequests")]:
-            del store.objects[place]
+            store.remove(place)
         self._api.requests.clear()
-        store.history.clear()
-        store.oldest = store.version + 1
+        store.forget()
 
     def _files(self) -> tuple[int, int]:
         """The bytes of files on disk, which is a mount of memory in these tests, and in the mounts of memory that the agent made."""
@@ -420,6 +444,10 @@ class SpecNode:
             return [line[:400] for line in log if re.search(r"crash|Traceback|unexpected", line)]
 
 
+def _answer(found: Json, code: int) -> Response:
+    return Response(code, _raw(found), "application/json")
+
+
 def stored(pod: Json) -> bytes:
     """The pod as an API server with its defaults sends it."""
     return msgspec.json.encode(stored_pod(pod))
@@ -432,7 +460,10 @@ def _in_parts(text: bytes) -> Json:
     about = msgspec.json.decode(parts["metadata"], type=dict[str, msgspec.Raw])
     for name in ("uid", "resourceVersion", "deletionTimestamp", "creationTimestamp", "generation"):
         about.pop(name, None)
-    for part, read in ((spec, ("terminationGracePeriodSeconds",)), (about, ("name", "namespace"))):
+    for part, read in (
+        (spec, ("terminationGracePeriodSeconds",)),
+        (about, ("name", "namespace", "annotations", "finalizers")),
+    ):
         part.update({name: msgspec.json.decode(part[name]) for name in read if name in part})
     return {"metadata": about, "spec": {**spec, "nodeName": "node"}}
 

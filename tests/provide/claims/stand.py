@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from provide.claims.samples import GPU, claim_body
+from support.api_server import FakeApiServer
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.resource_claims import claims_path
@@ -33,7 +34,6 @@ from pykubelet.provide.claims.loop import RETRY, ClaimInputs, ClaimsLoop
 from pykubelet.provide.claims.operations import ClaimOperations
 from pykubelet.provide.claims.slices import SliceCleaner
 from pykubelet.provide.claims.store import ClaimStore
-from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 CLAIMS = claims_path("default")
 #: Seconds within which what is waited for happens, whatever the pauses are.

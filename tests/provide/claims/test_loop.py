@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from provide.claims.samples import GPU, claiming_pod
 from provide.claims.stand import CLAIMS, DEVICE, LIMIT_S, Stand
+from support.api_server import FakeApiServer
 from support.drivers import DriverProcess, dra_driver
 from support.memory_api import virtual_api_server
 
@@ -25,7 +26,6 @@ from pykubelet.base.model.plugins import Plugin, Plugins, PluginType
 from pykubelet.base.model.roster import pod_ref
 from pykubelet.provide.claims.drivers import RECONNECT, Drivers
 from pykubelet.provide.claims.operations import Calls, ClaimOperations
-from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 pytestmark = pytest.mark.virtual_time
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from provide.claims.samples import GPU, claiming_pod
 from provide.claims.stand import DEVICE, Stand
+from support.api_server import FakeApiServer
 from support.drivers import dra_driver
 
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.model.claims import ClaimDeviceHealth
 from pykubelet.base.model.lifecycle import Stage
-from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 QUICK = BackoffPolicy(initial_s=0.05, cap_s=0.2)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from provide.objects.stand import pod_with, stand
+from support.api_server import ApiFault
 from support.memory_api import MemoryApiServer, virtual_api_server
 
 from pykubelet.base.api.core import ClusterTrustBundleProjection, LabelSelector, VolumeProjection
 from pykubelet.base.model.content import Absent, ObjectKey, TrustBundle, Unreadable
 from pykubelet.base.model.needs import bundle_key
 from pykubelet.provide.objects.model import ContentSettings
-from pykubelet.testing.kubeapi.fake import ApiFault
 
 pytestmark = pytest.mark.virtual_time
 

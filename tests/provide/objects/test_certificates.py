@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from provide.objects.stand import Stand, key_pem, pod_with, stand
+from support.api_server import ApiFault
 from support.memory_api import MemoryApiServer, virtual_api_server
 
 from pykubelet.base.api.core import PodCertificateProjection, VolumeProjection
@@ -21,7 +22,6 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.waits import Owner
 from pykubelet.provide.objects.model import ContentSettings
-from pykubelet.testing.kubeapi.fake import ApiFault
 
 pytestmark = pytest.mark.virtual_time
 

@@ -16,6 +16,7 @@ from provide.objects.stand import (
     secret,
     stand,
 )
+from support.api_server import ApiFault
 
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Volume, VolumeMount
@@ -23,7 +24,6 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Absent, ContentKind, ObjectKey, Present, TokenKey, Unreadable
 from pykubelet.base.model.ids import PodUID
 from pykubelet.provide.objects.model import ContentSettings, Strategy
-from pykubelet.testing.kubeapi.fake import ApiFault
 
 pytestmark = pytest.mark.virtual_time
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from support.api_server import FakeApiServer
 
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.plugins.credential_provider import ProviderError
 from pykubelet.edges.plugins.pull_identity import PullIdentity
-from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 POD = PodRef("shop", "web", PodUID("u1"))
 ACCOUNTS = "/api/v1/namespaces/shop/serviceaccounts"

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from provide.objects.stand import pod_with, stand, token_source
+from support.api_server import ApiFault
 from support.memory_api import virtual_api_server
 
 from pykubelet.base.model.content import Present, Token, TokenKey, Unreadable
 from pykubelet.base.model.ids import PodUID
 from pykubelet.provide.objects.model import ContentSettings
-from pykubelet.testing.kubeapi.fake import ApiFault
 
 pytestmark = pytest.mark.virtual_time
 

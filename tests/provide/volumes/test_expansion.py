@@ -16,7 +16,7 @@ from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.provide.volumes.expand import Expander
 from pykubelet.provide.volumes.expansion import ExpandError, ExpandFault, Expansion
 from pykubelet.provide.volumes.kind import TransientError, VolumesError
-from pykubelet.testing.kubeapi.fake_patch import merge
+from pykubelet_local_api.patch.json_patch import merge_patch
 
 pytestmark = pytest.mark.virtual_time
 
@@ -57,7 +57,7 @@ class Cluster:
             raise ApiError(409, "Conflict", "the object has been modified")
         if self.refused is not None:
             raise self.refused
-        self.claim = merge(self.claim, body)
+        self.claim = merge_patch(self.claim, body)
         self.claim["metadata"]["resourceVersion"] += "0"
         self.log.append(("patched", body["status"]))
         return from_object(PersistentVolumeClaim, self.claim)

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 from report.samples import UID
+from support.api_objects import parse_resource_path
+from support.api_server import ApiFault, FakeApiServer
 from support.memory_api import virtual_api_server
 from support.unreachable import UnreachableClient
 
@@ -27,9 +29,7 @@ from pykubelet.report.events import send
 from pykubelet.report.events.correlate import SPAM_BURST, SpamFilter
 from pykubelet.report.events.loop import EventsLoop
 from pykubelet.report.events.send import EventPeriods, EventSender
-from pykubelet.testing.kubeapi.fake import ApiFault, FakeApiServer
-from pykubelet.testing.kubeapi.fake_patch import Json
-from pykubelet.testing.kubeapi.fake_store import parse_resource_path
+from pykubelet_local_api.objects import Json
 
 pytestmark = pytest.mark.virtual_time
 
@@ -66,7 +66,7 @@ class Stand:
     async def until(self, number: int, total: int | None = None) -> list[Json]:
         """As soon as there are so many Events, counting so many in all."""
         wakeup = asyncio.Event()
-        self.server.store.wakeups.add(wakeup)
+        self.server.store.watch(wakeup)
         try:
             async with asyncio.timeout(30):
                 while len(self.events()) < number or (total or 0) > sum(e["count"] for e in self.events()):
@@ -131,6 +131,7 @@ async def test_an_event_of_a_container(stand: Stand) -> None:
         "source": {"component": "kubelet", "host": "node-1"},
         "firstTimestamp": "2023-11-14T22:15:00Z",
         "lastTimestamp": "2023-11-14T22:15:00Z",
+        "eventTime": None,
         "count": 1,
         "type": "Normal",
         "reportingComponent": "kubelet",

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from report.apiserver import PODS, Cluster, a_cluster, static_pod
+from support.api_server import ApiFault
 
 from pykubelet.base.api.core import PodStatus
 from pykubelet.base.kit.cells import CellWriter, make_cell
@@ -14,7 +15,6 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.base.model.node import ApiState
 from pykubelet.report.mirrors.loop import MirrorInputs, MirrorPeriods, MirrorsLoop
-from pykubelet.testing.kubeapi.fake import ApiFault
 
 pytestmark = pytest.mark.virtual_time
 

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from support.api_server import FakeApiServer
+
 from pykubelet.base.api.core import Taint
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.mailbox import Mailbox
@@ -20,8 +22,7 @@ from pykubelet.report.node.api_node import ReporterClients
 from pykubelet.report.node.lease import LeaseLoop, LeasePeriods
 from pykubelet.report.node.model import NodePeriods, NodeRegistration
 from pykubelet.report.node.reporter import NodeReporter, ReporterCells
-from pykubelet.testing.kubeapi.fake import FakeApiServer
-from pykubelet.testing.kubeapi.fake_patch import Json
+from pykubelet_local_api.objects import Json
 
 NODES, NODE = "/api/v1/nodes", "/api/v1/nodes/n"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n"
@@ -94,7 +95,7 @@ class Stand:
 
     async def until(self, holds: Callable[[Json], object], path: str = NODE) -> Json:
         wakeup = asyncio.Event()
-        self.server.store.wakeups.add(wakeup)
+        self.server.store.watch(wakeup)
         try:
             async with asyncio.timeout(30):
                 while (found := self.get(path)) is None or not holds(found):
@@ -104,7 +105,7 @@ class Stand:
         except TimeoutError:
             raise AssertionError(f"never so; now: {self.get(path)}") from None
         finally:
-            self.server.store.wakeups.discard(wakeup)
+            self.server.store.unwatch(wakeup)
 
     async def until_patched(self, number: int) -> None:
         """At least so often."""

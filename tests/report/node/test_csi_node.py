@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from support.api_server import FakeApiServer
 from support.csi import DRIVER, csi_driver
 
 from pykubelet.base.kit.cells import CellWriter, make_cell
@@ -23,7 +24,6 @@ from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins, PluginType
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.report.node.csi_node import CSI_DRIVERS, CSI_NODES, CsiNodeKeeper
-from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 pytestmark = pytest.mark.virtual_time
 
@@ -81,7 +81,7 @@ def entry(server: FakeApiServer, name: str) -> tuple[str, list[str], int] | None
     """The id, topology keys and limit of a driver in the CSINode."""
     nodes = (item for place, item in server.store.objects.items() if place.plural == "csinodes")
     found = next((driver for node in nodes for driver in node["spec"]["drivers"] or () if driver["name"] == name), None)
-    return found and (found["nodeID"], found.get("topologyKeys", []), found["allocatable"]["count"])
+    return found and (found["nodeID"], found["topologyKeys"] or [], found["allocatable"]["count"])
 
 
 async def eventually(holds: Callable[[], bool]) -> None:

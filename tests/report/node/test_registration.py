@@ -7,14 +7,14 @@ import json
 
 import pytest
 from report.node.stand import ABOUT, NODE, NODES, WELL, MakeStand, Stand
+from support.api_server import ApiFault
 
 from pykubelet.base.kit.cells import CellWriter, make_cell
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.node import NodeWanted
 from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins, PluginType
 from pykubelet.report.node.csi_node import CsiNodeKeeper
-from pykubelet.testing.kubeapi.fake import ApiFault
-from pykubelet.testing.kubeapi.fake_patch import Json
+from pykubelet_local_api.objects import Json
 
 pytestmark = pytest.mark.virtual_time
 

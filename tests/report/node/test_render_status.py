@@ -21,7 +21,8 @@ from pykubelet.report.node.render_status import (
     same_but_heartbeats,
     status_patch,
 )
-from pykubelet.testing.kubeapi.fake_patch import strategic
+from pykubelet_local_api.kinds.schema import schema_of
+from pykubelet_local_api.patch.strategic import strategic_patch
 
 NOW, LATER = "2026-01-02T03:04:05Z", "2026-01-02T03:05:05Z"
 MIB = 1 << 20
@@ -315,7 +316,7 @@ def test_a_patch_makes_the_node_what_it_should_be() -> None:
     after = render(inputs=replace(INPUTS, view=view), before=theirs)
     annotations = render_annotations(ABOUT, before.metadata.annotations)
     patch = status_patch(before, after, annotations, {"a": "b"})
-    patched = from_object(Node, strategic(to_object(before), patch))
+    patched = from_object(Node, strategic_patch(to_object(before), patch, schema_of("io.k8s.api.core.v1.Node")))
     assert same_but_heartbeats(patched.status, after)
     assert patched.status.addresses == after.addresses
     assert patched.metadata.annotations == annotations and patched.metadata.labels == {"a": "b"}

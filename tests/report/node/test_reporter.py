@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from report.node.stand import ABOUT, LEASE, NODE, NODES, SOON, WELL, MakeStand, ready
+from support.api_server import ApiFault
 
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.evictions import NodePressure, NodeShutdown
@@ -13,8 +14,7 @@ from pykubelet.base.model.mounts import Mounts
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.report.node.model import NodePeriods
 from pykubelet.report.node.reporter import PRE_KUBELET, WHOLE
-from pykubelet.testing.kubeapi.fake import ApiFault
-from pykubelet.testing.kubeapi.fake_patch import Json
+from pykubelet_local_api.objects import Json
 
 pytestmark = pytest.mark.virtual_time
 

@@ -20,7 +20,8 @@ from pykubelet.report.status.merge import (
     status_for_api,
     urgency_of,
 )
-from pykubelet.testing.kubeapi.fake_patch import strategic
+from pykubelet_local_api.kinds.schema import schema_of
+from pykubelet_local_api.patch.strategic import strategic_patch
 
 
 def condition(kind: str, status: str = "True", **fields: Any) -> core.PodCondition:
@@ -238,5 +239,5 @@ def test_the_patch_makes_what_is_wanted() -> None:
     new = wanted(api, reported("Running", "True", containerStatuses=(RUNNING,), podIPs=(core.PodIP(ip="b"),)))
     patch = render_patch(api, new)
     assert patch is not None
-    made = strategic(to_object(api.status), patch["status"])
+    made = strategic_patch(to_object(api.status), patch["status"], schema_of("io.k8s.api.core.v1.PodStatus"))
     assert from_object(core.PodStatus, made) == replace(new)

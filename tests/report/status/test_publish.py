@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from report.apiserver import PODS, Cluster, a_cluster, static_pod
+from support.api_server import ApiFault
 
 from pykubelet.base.api import core
 from pykubelet.base.kit.cells import CellWriter, make_cell
@@ -20,7 +21,6 @@ from pykubelet.base.model.node import ApiState
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.report.status.publish import SYNC_DURATIONS, PublishInputs, StatusPublisher
 from pykubelet.report.status.records import PublishPeriods
-from pykubelet.testing.kubeapi.fake import ApiFault
 
 pytestmark = pytest.mark.virtual_time
 
@@ -192,6 +192,20 @@ async def test_a_condition_of_another_survives(cluster: Cluster) -> None:
     await cluster.until(lambda: {c.type for c in cluster.there().status.conditions} == {"example.com/gate", "Ready"})
 
 
+async def test_a_condition_that_comes_later_stands_behind_the_others(cluster: Cluster) -> None:
+    """An API server puts it first, unless the patch has the order."""
+    pod = cluster.make()
+    await seen(cluster, "web")
+    first, later = status(), core.PodCondition(type="PodResizePending", status="True")
+    cluster.report(pod.metadata.uid, first)
+    await cluster.until(lambda: len(cluster.there().status.conditions) == 1)
+    cluster.report(pod.metadata.uid, replace(first, conditions=(*first.conditions, later)))
+    await cluster.until(lambda: len(cluster.there().status.conditions) == 2)
+    await asyncio.sleep(DEFER_S + 0.1)
+    assert [condition.type for condition in cluster.there().status.conditions] == ["Ready", "PodResizePending"]
+    assert len(cluster.sent("PATCH")) == 2
+
+
 async def test_all_is_reported_when_the_server_is_back(cluster: Cluster) -> None:
     pods = [cluster.make(f"p{n}") for n in range(12)]
     await seen(cluster, *(p.metadata.name for p in pods))
@@ -280,7 +294,8 @@ async def test_the_end_of_a_container_that_may_not_run_again_is_not_taken_back(c
     await cluster.until(lambda: cluster.there().status.phase == "Running")
     cluster.report(pod.metadata.uid, creating(podIP="10.0.0.1"))
     await asyncio.sleep(DEFER_S + 0.1)
-    assert cluster.there().status.containerStatuses == ended().containerStatuses
+    (shown,) = cluster.there().status.containerStatuses
+    assert shown.state is not None and shown.state.terminated is not None and shown.state.terminated.exitCode == 0
     cluster.report(pod.metadata.uid, replace(ended(), podIP="10.0.0.1"))
     cluster.stage(pod, Stage.TERMINATED)
     await cluster.until(lambda: cluster.there().status.phase == "Succeeded")

@@ -58,11 +58,28 @@ def _diff_list(name: str, old: list[Any], new: list[Any], keys: PatchKeys, path:
         elif difference := _diff(before[value], item, keys, path):
             changes.append({key: item[key], **difference})
     changes.extend({DIRECTIVE: "delete", key: item[key]} for value, item in before.items() if value not in after)
-    falls_into = [value for value in before if value in after] + [value for value in after if value not in before]
+    named = [change[key] for change in changes if DIRECTIVE not in change]
     patch: Object = {name: changes} if changes else {}
-    if falls_into != list(after):
+    if _merged_order(named, list(before), [value for value in before if value in after]) != list(after):
         patch[ORDER + name] = [{key: item[key]} for item in after.values()]
     return patch
+
+
+def _merged_order(named: list[Any], before: list[Any], kept: list[Any]) -> list[Any]:
+    """The order that the API server makes if it is given none. `named`: the elements of the patch. `kept`: those that stay.
+
+    An element that is not named stays before a named one only if both were there before, in that order: new elements come first.
+    """
+    place = {value: number for number, value in enumerate(before)}
+    are_named = set(named)
+    others = [value for value in kept if value not in are_named]
+    found, at = [], 0
+    for value in named:
+        while at < len(others) and place[others[at]] < place.get(value, -1):
+            found.append(others[at])
+            at += 1
+        found.append(value)
+    return found + others[at:]
 
 
 def _by_key(items: Sequence[object], key: str) -> dict[object, Object] | None:

@@ -1,1 +1,0 @@
-"""A double of the API server."""
