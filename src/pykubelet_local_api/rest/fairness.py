@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 from pykubelet.base.kit.bucket import TokenBucket
@@ -86,13 +86,34 @@ class RequestFairness:
             if not lock.locked():
                 self._large_of.pop(user.name, None)
 
-    def long(self, user: RequestUser, answer: Answer) -> Answer:
-        """Count a watch or a stream until it ends. Raises StatusError 429."""
-        if not isinstance(answer, StreamedResponse | Takeover) or not _UNBOUND.isdisjoint(user.groups):
+    async def opened(self, user: RequestUser, opening: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Open a stream and count it until it ends. Raises StatusError 429 before anything is opened that would have to be closed."""
+        if not _UNBOUND.isdisjoint(user.groups):
+            return await opening()
+        self._begin(user)
+        try:
+            answer = await opening()
+        except BaseException:
+            self.ended(user.name)
+            raise
+        if not isinstance(answer, StreamedResponse | Takeover):
+            self.ended(user.name)
             return answer
+        return self._counted(user, answer)
+
+    def long(self, user: RequestUser, answer: StreamedResponse) -> Answer:
+        """Count a watch until it ends. Raises StatusError 429."""
+        if not _UNBOUND.isdisjoint(user.groups):
+            return answer
+        self._begin(user)
+        return self._counted(user, answer)
+
+    def _begin(self, user: RequestUser) -> None:
         if self._long[user.name] >= MAX_LONG:
             raise _too_many()
         self._long[user.name] += 1
+
+    def _counted(self, user: RequestUser, answer: StreamedResponse | Takeover) -> Answer:
         if isinstance(answer, StreamedResponse):
             return replace(answer, chunks=_CountedChunks(self, user.name, answer.chunks))
         talk = answer.talk

@@ -167,7 +167,7 @@ class ObjectsHandler:
         verb = _verb_of(request, target)
         self._access.check_resource(asked.user, verb, target, request.first("fieldSelector"))
         if target.kind.name in ("Pod", "Node", "Service") and target.subresource in _STREAMED:
-            return self._fairness.long(asked.user, await self._streams(asked))
+            return await self._fairness.opened(asked.user, lambda: self._streams(asked))
         accepted = negotiate(request, target.kind, verb)
         if verb in ("list", "watch"):
             if verb not in target.kind.verbs:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pykubelet.net.http.server import StreamedResponse
+from pykubelet.net.http.server import Answer, Response, StreamedResponse
 from pykubelet.net.http.wire import Request
 from pykubelet_local_api.errors import StatusError
 from pykubelet_local_api.rest.fairness import BURST, BYTES, MAX_LONG, MAX_USERS, RATE, RequestFairness, cost_of
@@ -104,3 +104,35 @@ async def test_not_all_users_are_remembered() -> None:
     for number in range(2 * MAX_USERS):
         await fairness.wait(RequestUser(f"u{number}"))
     assert len(fairness._buckets) <= MAX_USERS
+
+
+async def test_a_stream_that_is_refused_is_not_opened() -> None:
+    """A connection to the agent, or a command in a container, would go on without a client."""
+    fairness, opened = RequestFairness(), 0
+
+    async def opening() -> Answer:
+        nonlocal opened
+        opened += 1
+        await asyncio.sleep(1)
+        return StreamedResponse(200, chunks())
+
+    async def failing() -> Answer:
+        raise StatusError(500, "", "no agent")
+
+    async def whole() -> Answer:
+        return Response(200, b"")
+
+    for _ in range(2 * MAX_LONG):  # what has ended at once does not count
+        await fairness.opened(POD, whole)
+        with pytest.raises(StatusError, match="no agent"):
+            await fairness.opened(POD, failing)
+    results = await asyncio.gather(
+        *(fairness.opened(POD, opening) for _ in range(MAX_LONG + 50)), return_exceptions=True
+    )
+    assert opened == MAX_LONG
+    assert sum(isinstance(found, StatusError) for found in results) == 50
+    for found in results:
+        if isinstance(found, StreamedResponse):
+            await found.chunks.aclose()  # type: ignore[attr-defined]
+    await fairness.opened(POD, opening)
+    assert opened == MAX_LONG + 1
