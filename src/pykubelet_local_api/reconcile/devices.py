@@ -55,6 +55,7 @@ class NodeDevice(Value):
 
     key: DeviceKey
     attributes: Mapping[str, Json]
+    capacity: Mapping[str, Json]
     taints: tuple[Json, ...]
     is_local: bool
     is_simple: bool
@@ -240,6 +241,7 @@ def _devices(view: View, load: NodeLoad) -> Iterator[NodeDevice]:
                 yield NodeDevice(
                     key=(driver, pool_name, str(device.get("name") or "")),
                     attributes=device.get("attributes") or {},
+                    capacity=device.get("capacity") or {},
                     taints=tuple(device.get("taints") or ()),
                     is_local=bool(place.get("nodeName")),
                     is_simple=not device.get("consumesCounters") and not device.get("allowMultipleAllocations"),
@@ -280,7 +282,7 @@ def _choose(
                 item
                 for item in free
                 if item.is_simple
-                and matches(wanted.comparisons, item.key[0], item.attributes)
+                and matches(wanted.comparisons, item.key[0], item.attributes, item.capacity)
                 and _tolerates(wanted.exact, item)
                 and not (
                     is_bound
