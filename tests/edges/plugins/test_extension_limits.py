@@ -69,12 +69,12 @@ def test_a_process_enters_its_cgroup_after_the_limits_are_there(process: subproc
 
 
 def test_what_an_earlier_agent_has_left_is_ended_first(process: subprocess.Popen[bytes]) -> None:
-    cgroups = Recorded(left=2)
+    cgroups = Recorded(left=3)
     cgroups.groups[GROUP] = CgroupLimits()
     ExtensionLimits(GROUP, cgroups).apply(process.pid)
     names = [name for name, _ in cgroups.calls]
-    assert names == ["update", "kill", "kill", "remove", "create", "enter"]
-    assert cgroups.calls[0] == ("update", CgroupLimits(pids=1))  # nothing is forked while it is killed
+    assert names == ["kill", "update", "kill", "kill", "remove", "create", "enter"]
+    assert cgroups.calls[1] == ("update", CgroupLimits(pids=1))  # nothing is forked while it is killed
 
 
 def test_the_end_removes_the_cgroup_and_may_be_repeated(process: subprocess.Popen[bytes]) -> None:

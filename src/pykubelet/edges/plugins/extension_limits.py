@@ -68,6 +68,7 @@ class ExtensionLimits:
             return
         until = time.monotonic() + _KILL_S
         if cgroups.exists(self._group):
+            cgroups.kill(self._group)  # first, because systemd may be slow, and an agent that stops does not wait long
             # else they may fork faster than they are killed; systemd refuses 0
             cgroups.update(self._group, CgroupLimits(pids=1))
         while cgroups.kill(self._group) or not cgroups.remove(self._group):
