@@ -1,4 +1,4 @@
-"""The user of a request: from its client certificate or token. Pure.
+"""The user of a request: from its client certificate or token. No I/O.
 
 Source: "Authenticating"; texts are the API server's.
 """

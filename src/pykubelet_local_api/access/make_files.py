@@ -12,7 +12,7 @@ import msgspec
 
 from pykubelet_local_api.access.authority import prepare
 from pykubelet_local_api.access.files import AccessError
-from pykubelet_local_api.access.preparing import Question, Span
+from pykubelet_local_api.access.preparing import DueSpan, Question
 
 
 def main() -> int:
@@ -23,7 +23,7 @@ def main() -> int:
     except AccessError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.buffer.write(msgspec.json.encode(Span(made.valid_from, made.due_at)))
+    sys.stdout.buffer.write(msgspec.json.encode(DueSpan(made.valid_from, made.due_at)))
     return 0
 
 

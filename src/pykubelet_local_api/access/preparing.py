@@ -37,7 +37,7 @@ class Question(msgspec.Struct, frozen=True):
         return ApiPlace(Path(self.folder), self.url, self.node_name, self.hosts, self.addresses)
 
 
-class Span(msgspec.Struct, frozen=True):
+class DueSpan(msgspec.Struct, frozen=True):
     """When nothing has to be done about the files: wall seconds."""
 
     start: float
@@ -60,7 +60,7 @@ class Preparation:
         self._process.stdin.write(msgspec.json.encode(question))
         self._process.stdin.close()
 
-    def span(self) -> Span:
+    def span(self) -> DueSpan:
         """Wait for its end. Raises AccessError."""
         process = self._process
         process.stdin = None
@@ -73,7 +73,7 @@ class Preparation:
         if process.returncode:
             lines = err.decode(errors="replace").strip().splitlines()
             raise AccessError(lines[-1] if lines else f"certificates cannot be made: exit code {process.returncode}")
-        return msgspec.json.decode(out, type=Span)
+        return msgspec.json.decode(out, type=DueSpan)
 
     def stop(self) -> None:
         """End the process, if it has not ended."""
@@ -90,7 +90,7 @@ class AccessUpkeep:
 
     def __init__(self, place: ApiPlace) -> None:
         self.place = place
-        self._span = Span(0.0, 0.0)
+        self._span = DueSpan(0.0, 0.0)
         self._seen = b""
 
     def files(self, now: float, begun: Preparation | None = None) -> AccessFiles:
