@@ -1,8 +1,8 @@
 """`python -m bench.local_api_start`: from the creation of a pod to the start of its container, with the local API and with a real one.
 
 Two nodes of the same agent, each with a containerd of its own: one with the local API, one with a control plane of KUBEBUILDER_ASSETS
-(etcd, API server, scheduler, controller manager). Both bind the pod, which has the usual token. They take turns, one pod each.
-Exit code 1 if the median with the local API is above its target; 0 without a control plane, which is told.
+(etcd, API server, scheduler, controller manager). Both bind the pod, which has the usual token. They start one pod each alternately.
+Exit code 1 if the median with the local API is above its target; 0 without a control plane, and it says so.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ async def opened(name: str, made: tuple[Testbed, AdminAccess]) -> AsyncIterator[
 
 
 async def measure(local: tuple[Testbed, AdminAccess], real: tuple[Testbed, AdminAccess], pods: int) -> int:
-    """Start `pods` pods on each node, in turns; print, and judge."""
+    """Start `pods` pods on each node, alternately; print, and judge."""
     async with opened("local API", local) as ours, opened("real API server", real) as theirs:
         for number in range(pods + 2):
             for side in (ours, theirs) if number % 2 else (theirs, ours):

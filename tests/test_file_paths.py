@@ -26,7 +26,7 @@ JOINS = {
     "edges/host/fs/": "the functions on files themselves",
     # files that the agent names itself
     "provide/images/record_store": "pull records, named after digests that the agent computes",
-    "pykubelet_local_api/wiring": "the lock of the data folder, a setting",
+    "pykubelet_local_api/begin": "the lock of the data folder, a setting",
     "pykubelet_local_api/store/database": "the file of all objects, a setting, and its copy",
     "pykubelet_csi_local/store": "volumes of the driver, whose ids are matched with a pattern by `VolumeStore.path`",
     "provide/volumes/kinds/local": "the directory `pods`, in which nothing but the mount table is looked at",

@@ -46,7 +46,7 @@ GROUPS = (
     Group("admission of connections", 350, ("net/http/accept.py", "net/http/decide_accept.py"), "none"),
     Group("open connections", 60, ("net/http/occupancy.py",), "none"),
     Group("ClientHello", 90, ("net/http/client_hello.py",), "none"),
-    Group("HTTP client", 680, ("net/http/dial.py", "net/http/exchange.py", "net/http/hops.py", "edges/kubeapi/connection.py"), "aiohttp"),
+    Group("HTTP client", 700, ("net/http/dial.py", "net/http/exchange.py", "net/http/hops.py", "edges/kubeapi/connection.py"), "aiohttp"),
     Group("SOCKS", 120, ("net/http/socks.py",), "python-socks"),
     Group(
         "streams", 656,

@@ -7,7 +7,7 @@ import re
 
 #: Of the body of a request, messages show so many bytes.
 SUMMARY_BYTES = 30
-_STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}]', re.DOTALL)
+_STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*+"?|[][{}]', re.DOTALL)
 _WHERE = {
     "Expecting value": "looking for beginning of value",
     "Extra data": "after top-level value",

@@ -14,7 +14,7 @@ from pykubelet.base.kit.values import Value
 from pykubelet.base.manifests.validation.errors import Errors, invalid, invalids
 
 #: An operator, or a word; in front of it any spaces. The longest operator counts.
-_TOKEN = re.compile(r"[ \t\r\n]*(?:(==|=|!=|!|[(),<>])|([^ \t\r\n=!,()<>]+))")
+_TOKEN = re.compile(r"(==|=|!=|!|[(),<>])|([^ \t\r\n=!,()<>]+)")
 _OPERATORS = frozenset({"=", "==", "!=", ">", "<", "in", "notin"})
 _BINARY = "in, notin, =, ==, !=, gt, lt"
 _END = ""
