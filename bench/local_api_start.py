@@ -2,7 +2,7 @@
 
 Two nodes of the same agent, each with a containerd of its own: one with the local API, one with a control plane of KUBEBUILDER_ASSETS
 (etcd, API server, scheduler, controller manager). Both bind the pod, which has the usual token. They start one pod each alternately.
-Exit code 1 if the median with the local API is above its target; 0 without a control plane, and it says so.
+Exit code 1 if the median with the local API is above its target; 0 without a control plane, which is printed.
 """
 
 from __future__ import annotations

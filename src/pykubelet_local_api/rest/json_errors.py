@@ -7,7 +7,7 @@ import re
 
 #: Of the body of a request, messages show so many bytes.
 SUMMARY_BYTES = 30
-_STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*+"?|[][{}]', re.DOTALL)
+_STRUCTURE = re.compile(r'[][{}"]|\\.', re.DOTALL)
 _WHERE = {
     "Expecting value": "looking for beginning of value",
     "Extra data": "after top-level value",
@@ -64,10 +64,13 @@ def _refuse(name: str) -> None:
 def _container(text: str, end: int) -> str:
     """What the value before this place belongs to."""
     opened: list[str] = []
+    is_in_string = False
     for match in _STRUCTURE.finditer(text, 0, end):
-        if match[0] in "[{":
+        if match[0] == '"':
+            is_in_string = not is_in_string
+        elif not is_in_string and match[0] in "[{":
             opened.append(match[0])
-        elif match[0] in "]}":
+        elif not is_in_string and match[0] in "]}":
             del opened[-1:]
     return "object key:value pair" if opened[-1:] == ["{"] else "array element"
 
