@@ -197,7 +197,7 @@ class Churn:
                 self._made += 1
                 if self._made % WAVE == 0:
                     await asyncio.sleep(WAVE_S)
-                    self._cluster.forget_events()
+                    self._forget()
         await self._wait_gone()
         await self._live(Passing(pod("last")), 20)
         await self._wait_gone()

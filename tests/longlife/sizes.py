@@ -33,6 +33,7 @@ BOUNDED = {
     "PodLifecycle.timeline": 3 * HISTORY_LINES,
     "NativeCounts.positive": 100
     * native_histograms.MAX_BUCKETS,  # so many series; a new bucket comes with an unusual value
+    "_Buckets.counts": 100 * 24,  # as many series, of the API server too: kinds of requests come one by one
     "_History.edits": 12 * VERSIONS,  # of each cell with all pods
     "_Edit.keys": 48 * VERSIONS,
     "Counter._values": 400,  # series of all counters together: status codes and error kinds come one by one
