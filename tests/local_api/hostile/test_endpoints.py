@@ -1,7 +1,7 @@
 """Every endpoint with what is as large, as deep or as many as a client can send: other clients are answered, and nothing fails.
 
-Bounds: no iteration of the event loop takes more than `HELD_S` of CPU time, no answer is a 5xx or much larger than the request, and
-small reads and writes of another client go on.
+Bounds: no iteration of the event loop takes more CPU time than `is_short` allows (50 ms, more on a slow machine), no answer is a 5xx
+or much larger than the request, and small reads and writes of another client go on.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import pytest
 from local_api.hostile.large import LargeField, base_of, body_with, fields_of, path_is_name
 from local_api.hostile.measured import MeasuredApi, SmallClient, measured_api, shown
 from local_api.strategies.contract import path_of
+from support.cost import is_short
 
 from pykubelet_local_api.kinds.kind import ResourceKind
 from pykubelet_local_api.kinds.table import KINDS
 
-#: CPU time of one iteration of the loop.
-HELD_S = 0.05
 #: The longest that a small read or write of another client may take, on a machine that does other things too.
 READ_S, WRITE_S = 3.0, 5.0
 #: Bytes beside those of the request and its managed fields.
@@ -49,7 +48,7 @@ def check(api: MeasuredApi, method: str, path: str, body: Any = None, media_type
     status, found = api.ask(method, path, data, media_type)
     held_s = api.loop.longest_s
     assert status < 500, found[:300]
-    assert held_s <= HELD_S, f"{held_s * 1000:.0f} ms: {method} {path[:100]} {status} {shown({'answer': found[:100]})}"
+    assert is_short(held_s), f"{held_s * 1000:.0f} ms: {method} {path[:100]} {status} {shown({'answer': found[:100]})}"
     return status
 
 
@@ -222,7 +221,7 @@ def test_long_lists_come_in_parts_in_each_form(api: MeasuredApi, form: str) -> N
     status, data = api.ask("GET", f"{MAPS}?labelSelector=a", Accept=f"application/json{form}")
     found = msgspec.json.decode(data)
     assert (status, len(found.get("rows") or found.get("items"))) == (200, 500)
-    assert api.loop.longest_s <= HELD_S
+    assert is_short(api.loop.longest_s)
 
 
 @pytest.mark.usefixtures("many")
