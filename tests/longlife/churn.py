@@ -48,7 +48,13 @@ MEMORY = 8 << 20
 #: Of so many pods that have gone, one more thing of a kind may be there: each shape of pods is more frequent.
 ONE_OF = 50
 #: Beside the containers in `BOUNDED`: images of the Node's status, with two names each, and messages of containers.
-FULL_SOON = {"ContainerImage.names": 100, "NodeStatus.images": 50, "TerminationMessages.known": 64}
+#: Also the mounts of a pod or two that what waits for the next change still has: a pod has up to eleven.
+FULL_SOON = {
+    "ContainerImage.names": 100,
+    "NodeStatus.images": 50,
+    "TerminationMessages.known": 64,
+    "Container.volumeMounts": 24,
+}
 #: Types of which more are there for a while: they are entries of what is in `BOUNDED`, or of the newest steps of placement.
 BOUNDED_TYPES = ("kube_events.", "diagnostics.", "bucket.", "correlate.", "placement.", "records.", "versions.")
 MOST = {**BOUNDED, **FULL_SOON}
