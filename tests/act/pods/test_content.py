@@ -14,7 +14,7 @@ from act.pods.scenes import box, container, pod, running
 from pykubelet.act.pods.model import ContentChanged
 from pykubelet.act.pods.need import wait_answered
 from pykubelet.base.api.core import ConfigMap, ObjectMeta, Pod, RuntimeClass, Secret
-from pykubelet.base.kit.cells import Cell, make_cell
+from pykubelet.base.kit.cells import Waitable, make_cell
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.waits import Owner, Wait
@@ -73,11 +73,11 @@ async def test_only_objects_without_an_answer_are_waited_for() -> None:
     cell, writer = make_cell("content", Content(True, {keys[0]: NO_MAP}))
     waited: list[str] = []
 
-    async def until(_: Cell[Content], missing: Callable[[Content], Wait | None]) -> None:
-        wait = missing(cell.get())
+    async def until(answer: Waitable[Found | None], missing: Callable[[Found | None], Wait | None]) -> None:
+        wait = missing(answer.get())
         waited.append(wait.subject if wait is not None else "nothing")
         writer.publish(Content(True, dict.fromkeys(keys, NO_MAP)))
-        assert missing(cell.get()) is None
+        assert missing(answer.get()) is None
 
     await wait_answered(cell, keys, until)
     assert waited == ["shop/m1"]

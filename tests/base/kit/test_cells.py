@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from functools import partial
 
 import pytest
 
 from pykubelet.base.kit.cells import Cell, make_cell, make_lazy_cell, set_on_change
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.kit.versions import VersionedMap, edited
 
 
 async def settle() -> None:
@@ -122,3 +126,89 @@ def test_a_lazy_cell_has_the_snapshot_of_the_moment_at_which_it_is_read() -> Non
     writer.answer_with(make)
     assert asked == [], "it is not made before"
     assert (cell.get(), cell.get()) == (1, 2)
+
+
+# Entries
+
+
+class Numbers(Value):
+    by_name: Mapping[str, int] = field(default_factory=dict)
+    version: int = 0
+
+
+def by_name(numbers: Numbers) -> Mapping[str, int]:
+    return numbers.by_name
+
+
+@pytest.mark.parametrize("made", [dict, VersionedMap])
+async def test_a_change_of_one_entry_wakes_only_those_that_wait_for_it(made: type[dict[str, int]]) -> None:
+    cell, writer = make_cell("numbers", Numbers(made({"a": 1, "b": 1})))
+    looks: list[str] = []
+
+    def is_two(name: str, value: int | None) -> bool:
+        looks.append(name)
+        return value == 2
+
+    async with Supervisor("test") as supervisor:
+        waits = {
+            name: supervisor.start_child(name, cell.entry(by_name, name).wait_for(partial(is_two, name)))
+            for name in ("a", "b", "c")
+        }
+        await settle()
+        looks.clear()
+        for entries in ({"a": 5}, {"a": 6}, {"a": 2}):
+            numbers = edited(cell.get().by_name) if made is VersionedMap else made(cell.get().by_name)
+            numbers["a"] = entries["a"]
+            writer.publish(Numbers(numbers))
+            await settle()
+        assert looks == ["a", "a", "a"]
+        assert [name for name, wait in waits.items() if wait.done()] == ["a"]
+        writer.publish(Numbers({"b": 2, "c": 2}))
+        await settle()
+        assert looks[3:] == ["b", "c"]
+        assert all(wait.done() for wait in waits.values())
+
+
+async def test_an_entry_that_is_there_is_not_waited_for_and_one_that_goes_is_none() -> None:
+    cell, writer = make_cell("numbers", Numbers({"a": 1}))
+    entry = cell.entry(by_name, "a")
+    assert await entry.wait_for(lambda value: value == 1) == 1
+    async with Supervisor("test") as supervisor:
+        wait = supervisor.start_child("wait", entry.wait_for(lambda value: value is None))
+        await settle()
+        writer.publish(Numbers({"a": 3}))
+        await settle()
+        assert not wait.done()
+        writer.publish(Numbers())
+        await settle()
+        assert wait.done()
+        assert entry.get() is None
+
+
+async def test_a_change_without_wake_up_is_seen_with_the_next_one() -> None:
+    cell, writer = make_cell("numbers", Numbers({"a": 1}))
+    async with Supervisor("test") as supervisor:
+        wait = supervisor.start_child("wait", cell.entry(by_name, "a").wait_for(lambda value: value == 2))
+        await settle()
+        writer.publish(Numbers({"a": 2}), wake_readers=False)
+        await settle()
+        assert not wait.done()
+        writer.publish(replace(cell.get(), version=1))
+        await settle()
+        assert wait.done()
+
+
+async def test_a_wait_for_an_entry_that_is_given_up_leaves_the_others() -> None:
+    cell, writer = make_cell("numbers", Numbers())
+    async with Supervisor("test") as supervisor:
+        given_up, kept = (
+            supervisor.start_child("wait", cell.entry(by_name, "a").wait_for(lambda value: value == 1))
+            for _ in range(2)
+        )
+        await settle()
+        given_up.cancel()
+        await settle()
+        writer.publish(Numbers({"a": 1}))
+        await settle()
+        assert given_up.cancelled()
+        assert await kept == 1

@@ -27,9 +27,11 @@ DOUBLES = ("pykubelet.testing", "pykubelet_local_api", "support.", "aiohttp", "l
 class MeasuredLoop(VirtualLoop):
     """`longest_s`: the agent's CPU time in the longest iteration, most of it by `longest`. `doubles_s`: of the doubles, in all.
     `by_name`: of the agent, by the name of the task or callback. `lines`: of Python that the agent executes while `counts` is true,
-    which are the same in every run."""
+    which are the same in every run: the outcomes of threads come together, or one by one with `apart`, however busy the machine is.
+    """
 
     counts = False
+    apart = False
     #: Measures the memory of the agent meanwhile.
     memory: OwnMemory | None = None
 
@@ -54,21 +56,28 @@ class MeasuredLoop(VirtualLoop):
         self.by_name[name] += seconds  # type: ignore[assignment]
 
     def _run_once(self) -> None:
-        if self.counts:
-            self._await_threads()
+        later = self._await_threads() if self.counts else []
         self._iteration_s = 0.0
         self._parts.clear()
         super()._run_once()
+        self._ready.extendleft(reversed(later))
         if self._iteration_s > self.longest_s:
             self.longest_s = self._iteration_s
             self.longest = self._parts.most_common(1)[0][0]
 
-    def _await_threads(self) -> None:
-        """Let the outcomes of all threads come together, before the next iteration: how many steps they cause does not depend on how
-        busy the machine is."""
+    def _await_threads(self) -> list[Any]:
+        """Wait until all threads have ended before the next iteration. Returns the outcomes that are kept for the iterations after it."""
+
+        def outcomes() -> list[Any]:
+            return [handle for handle in [*self._ready] if getattr(handle, "_callback", None) is _settle]
+
         awaited = sum(not outcome.done() for outcome in self._outcomes)
-        while sum(getattr(handle, "_callback", None) is _settle for handle in [*self._ready]) < awaited:
+        while len(found := outcomes()) < awaited:
             time.sleep(0.0001)
+        later = found[1:] if self.apart else []
+        for handle in later:
+            self._ready.remove(handle)
+        return later
 
 
 class _Handles(deque[Any]):

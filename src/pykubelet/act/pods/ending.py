@@ -17,12 +17,11 @@ from pykubelet.act.runtime.lifecycle.stop import PodLeftovers
 from pykubelet.base.api.core import PodStatus
 from pykubelet.base.kit.flight import Done
 from pykubelet.base.kit.log import Log
-from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.ids import PodRef, pods_of
 from pykubelet.base.model.kube_events import warning
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.paths import Beneath
 from pykubelet.base.model.reasons import EVENT_FAILED_KILL_POD
-from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.beneath import read_link, remove_file, remove_tree
@@ -99,15 +98,14 @@ class PodEnding:
         uid = self._ref.uid
         wait = Wait("how the containers ended", Owner.STATUS_MANAGER, 0.0, next_step="remove them")
 
-        def unreported(now: Statuses) -> Wait | None:
-            status = now.pods.get(uid, PodStatus())
-            every = (*status.initContainerStatuses, *status.containerStatuses)
+        def unreported(status: PodStatus | None) -> Wait | None:
+            every = (*status.initContainerStatuses, *status.containerStatuses) if status is not None else ()
             is_running = any(container.state is not None and container.state.running is not None for container in every)
             return wait if is_running else None
 
         try:
             async with asyncio.timeout(REPORTED_DEADLINE_S):
-                await waits.until(self._tools.cells.statuses, unreported)
+                await waits.until(self._tools.cells.statuses.entry(pods_of, uid), unreported)
         except TimeoutError:
             log.warning("a pod is removed before its status shows how its containers ended", pod=self._ref, uid=uid)
 

@@ -47,7 +47,7 @@ from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model import containers
 from pykubelet.base.model.containers import container_kind
-from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
+from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID, pods_of
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import Starts
 from pykubelet.base.model.node import RuntimeReady
@@ -325,8 +325,8 @@ class PodExecution:
         """Run the container's hook, if it has not ended. Raises Interrupted when the sandbox ends, which a hook may outlive."""
         if container.name not in self.hooks.running:
             return
-        cell, began = self._tools.cells.observed, self.clock.monotonic()
-        ended = cell.wait_for(lambda observed: _shows_end_of(observed.pods.get(self._ref.uid), sandbox, began))
+        view, began = self._tools.cells.observed.entry(pods_of, self._ref.uid), self.clock.monotonic()
+        ended = view.wait_for(lambda now: _shows_end_of(now, sandbox, began))
         await self._unless(ended, self.hooks.run(run.pod, container, instance, pod_ip, run.waits))
 
     async def _start_all(self, run: SyncRun, sandbox: Sandbox, failed: dict[str, StartFailed]) -> SyncEnded:

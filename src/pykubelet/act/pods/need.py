@@ -17,12 +17,12 @@ from pykubelet.act.pods.model import Sync
 from pykubelet.act.pods.waitbook import Unless, WaitBook
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, unanswered
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.cells import Cell
-from pykubelet.base.model.content import Content, ObjectKey, wait_for_key
+from pykubelet.base.kit.cells import Cell, Waitable
+from pykubelet.base.model.content import Content, Found, ObjectKey, answers_of, wait_for_key
 from pykubelet.base.model.waits import Wait
 
-#: `WaitBook.until` or `SyncRun.until`, of `Content`.
-Until = Callable[[Cell[Content], Callable[[Content], Wait | None]], Awaitable[None]]
+#: `WaitBook.until` or `SyncRun.until`, of an answer in `Content`.
+Until = Callable[[Waitable[Found | None], Callable[[Found | None], Wait | None]], Awaitable[None]]
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class SyncRun:
         """The pod as it is to run."""
         return self.command.pod
 
-    async def until(self, cell: Cell[S], missing: Callable[[S], Wait | None]) -> None:
+    async def until(self, cell: Waitable[S], missing: Callable[[S], Wait | None]) -> None:
         """Wait until nothing is `missing` in the cell: what is, is the open wait."""
         await self.waits.until(cell, missing, self._unless)
 
@@ -107,8 +107,8 @@ async def wait_answered(cell: Cell[Content], keys: Collection[ObjectKey], until:
     while unanswered(keys, cell.get()) is not None:
         for key in keys:
             if cell.get().lacks(key):  # most of thousands may be answered together
-                await until(cell, partial(_unanswered, key))
+                await until(cell.entry(answers_of, key), partial(_unanswered, key))
 
 
-def _unanswered(key: ObjectKey, content: Content) -> Wait | None:
-    return wait_for_key(key, 0.0) if content.lacks(key) else None
+def _unanswered(key: ObjectKey, found: Found | None) -> Wait | None:
+    return wait_for_key(key, 0.0) if found is None else None

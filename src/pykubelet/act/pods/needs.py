@@ -24,10 +24,10 @@ from pykubelet.act.runtime.render.context import (
 from pykubelet.act.runtime.render.render_mounts import relative_sub_paths
 from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.claims import Claims, PodClaims
-from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.claims import PodClaims
+from pykubelet.base.model.ids import PodRef, pods_of
 from pykubelet.base.model.kube_events import warning
-from pykubelet.base.model.mounts import Mounts, PodMounts
+from pykubelet.base.model.mounts import PodMounts
 from pykubelet.base.model.needs import environment_keys, has_claims, runtime_class_key
 from pykubelet.base.model.reasons import EVENT_FAILED_CREATE_POD_CONTAINER
 from pykubelet.base.model.waits import CLAIMS_PREPARED, CLAIMS_UNPREPARED, Owner, Wait
@@ -131,18 +131,17 @@ class ClaimsNeed(PodNeed):
     """
 
     def __init__(self, tools: PodTools, ref: PodRef) -> None:
-        self._cell = tools.cells.claims
-        self._uid = ref.uid
+        self._claims = tools.cells.claims.entry(pods_of, ref.uid)
         self._extended = tools.extended_claims
 
     async def before_sandbox(self, run: SyncRun) -> None:
         """Wait until all claims of the pod are prepared. A pod without claims does not wait."""
         if has_claims(run.pod, extended=self._extended):
-            await run.until(self._cell, self._unprepared)
+            await run.until(self._claims, self._unprepared)
 
     async def before_container(self, run: SyncRun, container: AnyContainer, ctx: ContainerContext) -> ContainerContext:
         """Add the devices of the container's claims."""
-        pod = self._cell.get().pods.get(self._uid)
+        pod = self._claims.get()
         claims = pod.containers.get(container.name, ()) if pod is not None else ()
         if not claims:
             return ctx
@@ -151,14 +150,12 @@ class ClaimsNeed(PodNeed):
 
     async def after_stop(self, waits: WaitBook) -> None:
         """Wait until nothing of the pod's claims is left on this node."""
-        await waits.until(self._cell, self._left)
+        await waits.until(self._claims, self._left)
 
-    def _unprepared(self, now: Claims) -> Wait | None:
-        pod = now.pods.get(self._uid)
+    def _unprepared(self, pod: PodClaims | None) -> Wait | None:
         return None if pod is not None and pod.ready else _why(pod, CLAIMS_PREPARED)
 
-    def _left(self, now: Claims) -> Wait | None:
-        pod = now.pods.get(self._uid)
+    def _left(self, pod: PodClaims | None) -> Wait | None:
         return None if pod is None else _why(pod, CLAIMS_UNPREPARED)
 
 
@@ -175,7 +172,7 @@ class VolumesNeed(PodNeed):
     """
 
     def __init__(self, tools: PodTools, ref: PodRef) -> None:
-        self._cell = tools.cells.mounts
+        self._mounts = tools.cells.mounts.entry(pods_of, ref.uid)
         self._subpaths = tools.subpaths
         self._starter = tools.starter
         self._sandboxes = tools.sandboxes
@@ -192,19 +189,19 @@ class VolumesNeed(PodNeed):
     async def _mounted(self, run: SyncRun, enough: Callable[[PodMounts], bool], next_step: str) -> None:
         """Wait until enough volumes are mounted. When one has failed, the wait has its reason."""
 
-        def unmounted(now: Mounts) -> Wait | None:
-            entry = now.pods.get(self._uid, PodMounts())
-            if self._uid in now.pods and enough(entry):
+        def unmounted(mounts: PodMounts | None) -> Wait | None:
+            if mounts is not None and enough(mounts):
                 return None
             wait = Wait("volumes", Owner.VOLUME_MANAGER, 0.0, next_step=next_step)
-            failed = next((mount for mount in entry.waits if mount.reason), wait)
+            waits = mounts.waits if mounts is not None else ()
+            failed = next((mount for mount in waits if mount.reason), wait)
             return replace(wait, reason=failed.reason, detail=failed.detail)
 
-        await run.until(self._cell, unmounted)
+        await run.until(self._mounts, unmounted)
 
     async def before_container(self, run: SyncRun, container: AnyContainer, ctx: ContainerContext) -> ContainerContext:
         """Add the volumes, the environment files that are in them, and the directories of sub-paths."""
-        mounts = self._cell.get().pods.get(self._uid, PodMounts()).volumes
+        mounts = (self._mounts.get() or PodMounts()).volumes
         files = await self._starter.read_env_files(run.pod, container, mounts)
         return await self._with_subpaths(run, container, replace(ctx, mounts=mounts, env_files=files))
 
@@ -228,18 +225,17 @@ class VolumesNeed(PodNeed):
     @property
     def is_held(self) -> bool:
         """Whether volumes of the pod are mounted, or may be."""
-        return self._holds(self._cell.get())
+        return self._holds(self._mounts.get())
 
     async def release(self, waits: WaitBook) -> str:
         """Wait until the volumes are unmounted."""
         wait = Wait("volumes to be unmounted", Owner.VOLUME_MANAGER, 0.0, next_step="remove the cgroup")
-        await waits.until(self._cell, lambda now: wait if self._holds(now) else None)
+        await waits.until(self._mounts, lambda now: wait if self._holds(now) else None)
         return ""
 
-    def _holds(self, mounts: Mounts) -> bool:
+    def _holds(self, mounts: PodMounts | None) -> bool:
         """Whether the pod has volumes to be unmounted. One of the host has nothing to unmount, though containers use it."""
-        entry = mounts.pods.get(self._uid)
-        return entry is not None and entry.holds
+        return mounts is not None and mounts.holds
 
 
 #: In the order in which a start meets them. An end gives them back in the reverse order. What depends on it: a missing image is reported

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar, assert_never
 
 from pykubelet.act.pods.model import PodFailure, PodWorkerState, Work
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.cells import Waitable
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
@@ -74,7 +74,7 @@ class WaitBook:
         self._general: tuple[str, float, float] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    async def until(self, cell: Cell[S], missing: Callable[[S], Wait | None], unless: Unless | None = None) -> None:
+    async def until(self, cell: Waitable[S], missing: Callable[[S], Wait | None], unless: Unless | None = None) -> None:
         """Wait until nothing is `missing` in the cell: what is, is the open wait. `unless`: awaits the end, or is interrupted."""
         wait = missing(cell.get())
         if wait is None:

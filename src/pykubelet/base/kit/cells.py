@@ -2,8 +2,10 @@
 
 A cell holds one frozen snapshot. The wiring gives the writing end (`CellWriter`) to exactly one component; all others hold
 the reading end (`Cell`). A reader may look (`get`), wait for a condition (`wait_for`), or be woken on every change of one
-cell (`changes`) or of several (`set_on_change`). Nothing in here calls a reader back: a subscription only sets a flag that
-the reader's own task awaits. A slow reader therefore costs the writer nothing and skips the values in between.
+cell (`changes`) or of several (`set_on_change`). Of a snapshot that maps all pods, a reader that waits for one of them waits
+for its entry (`entry`): among a thousand that wait so, a change of one pod wakes one. Nothing in here calls a reader back: a
+subscription only sets a flag that the reader's own task awaits. A slow reader therefore costs the writer nothing and skips the
+values in between.
 
 A lazy cell (`LazyCell`) is for state that is only shown to users: its writer makes the snapshot when it is read, so a
 snapshot that no user wants costs nothing. It wakes no reader.
@@ -12,11 +14,26 @@ snapshot that no user wants costs nothing. It wakes no reader.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from pykubelet.base.kit.values import changed_keys
+
+K = TypeVar("K")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+V = TypeVar("V")
+
+
+class Waitable(Protocol[T_co]):
+    """What a reader looks at and waits for: a cell, or an entry of one."""
+
+    def get(self) -> T_co:
+        """The newest value."""
+
+    async def wait_for(self, condition: Callable[[T_co], bool]) -> T_co:
+        """Wait for a value for which `condition` holds, and return it. The current one may be it."""
 
 
 class Cell(Generic[T]):
@@ -27,6 +44,7 @@ class Cell(Generic[T]):
         self._value = initial
         self._version = 0
         self._wakeups: dict[asyncio.Event, None] = {}  # readers are woken in the order of subscription
+        self._entries: dict[Callable[[T], Mapping[Any, Any]], _EntryReaders[T]] = {}
 
     @property
     def version(self) -> int:
@@ -51,6 +69,10 @@ class Cell(Generic[T]):
         finally:
             self._wakeups.pop(wakeup, None)
 
+    def entry(self, mapping: Callable[[T], Mapping[K, V]], key: K) -> CellEntry[T, V]:
+        """One entry of a mapping in the snapshots. `mapping`: reads it from a snapshot; a function of a module, which all readers share."""
+        return CellEntry(self, mapping, key)
+
     async def changes(self) -> AsyncIterator[T]:
         """Yield the current snapshot, then the newest one after each change. Values between two reads are skipped."""
         wakeup = asyncio.Event()
@@ -67,8 +89,69 @@ class Cell(Generic[T]):
     def _publish(self, value: T, wake_readers: bool) -> None:
         self._value = value
         self._version += 1
-        for wakeup in self._wakeups if wake_readers else ():
+        if not wake_readers:
+            return
+        for wakeup in self._wakeups:
             wakeup.set()
+        for readers in self._entries.values():
+            readers.wake(value)
+
+
+class CellEntry(Generic[T, V]):
+    """One entry of a mapping in a cell's snapshots; None while there is none. A reader is woken only when this entry changes."""
+
+    def __init__(self, cell: Cell[T], mapping: Callable[[T], Mapping[Any, V]], key: object) -> None:
+        self._cell = cell
+        self._mapping = mapping
+        self._key = key
+
+    def get(self) -> V | None:
+        """The entry in the newest snapshot."""
+        return self._mapping(self._cell.get()).get(self._key)
+
+    async def wait_for(self, condition: Callable[[V | None], bool]) -> V | None:
+        """As of a cell: wait until `condition` holds for the entry, and return that."""
+        if condition(entry := self.get()):
+            return entry
+        entries, wakeup = self._cell._entries, asyncio.Event()
+        readers = entries.get(self._mapping)
+        if readers is None:
+            readers = entries[self._mapping] = _EntryReaders(self._mapping, self._cell.get())
+        readers.add(self._key, wakeup)
+        try:
+            while not condition(entry := self.get()):
+                await wakeup.wait()
+                wakeup.clear()
+            return entry
+        finally:
+            readers.remove(self._key, wakeup)
+            if not readers.by_key:
+                entries.pop(self._mapping, None)
+
+
+class _EntryReaders(Generic[T]):
+    """Those that wait for entries of one mapping, by key."""
+
+    def __init__(self, mapping: Callable[[T], Mapping[Any, Any]], snapshot: T) -> None:
+        self._mapping = mapping
+        self._before = mapping(snapshot)
+        self.by_key: dict[object, dict[asyncio.Event, None]] = {}
+
+    def add(self, key: object, wakeup: asyncio.Event) -> None:
+        self.by_key.setdefault(key, {})[wakeup] = None
+
+    def remove(self, key: object, wakeup: asyncio.Event) -> None:
+        of_key = self.by_key[key]
+        del of_key[wakeup]
+        if not of_key:
+            del self.by_key[key]
+
+    def wake(self, snapshot: T) -> None:
+        """Wake those of the entries in which the snapshot differs from the last one."""
+        before, self._before = self._before, self._mapping(snapshot)
+        for key in changed_keys(before, self._before):
+            for wakeup in self.by_key.get(key, ()):
+                wakeup.set()
 
 
 class CellWriter(Generic[T]):

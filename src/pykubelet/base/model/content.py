@@ -179,6 +179,11 @@ class Content(Value):
         return self.objects.get(key) if isinstance(key, ObjectKey) else self.tokens.get(key)
 
 
+def answers_of(content: Content) -> Mapping[ObjectKey, Found]:
+    """The answers about API objects: one who waits for a single answer waits for an entry of this (`Cell.entry`)."""
+    return content.objects
+
+
 _SPOKEN = {
     ContentKind.CONFIG_MAP: "configMap",
     ContentKind.SECRET: "secret",

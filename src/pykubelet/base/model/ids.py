@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import NewType
+from collections.abc import Mapping
+from typing import NewType, Protocol, TypeVar
 
 from pykubelet.base.kit.values import Value
 
 PodUID = NewType("PodUID", str)
 ContainerID = NewType("ContainerID", str)
 SandboxID = NewType("SandboxID", str)
+V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
 
 _POD_UID = re.compile(r"[0-9A-Za-z][-0-9A-Za-z]{0,63}")
 _OBJECT_NAME = re.compile(r"[A-Za-z0-9][-._:A-Za-z0-9]*")
@@ -44,3 +47,16 @@ class PodRef(Value, order=True):
     def __str__(self) -> str:
         """`name_namespace(uid)`, as the reference prints pods in messages."""
         return f"{self.name}_{self.namespace}({self.uid})"
+
+
+class ByPod(Protocol[V_co]):
+    """A snapshot that has something of each pod."""
+
+    @property
+    def pods(self) -> Mapping[PodUID, V_co]:
+        """By pod."""
+
+
+def pods_of(snapshot: ByPod[V]) -> Mapping[PodUID, V]:
+    """What a snapshot has of each pod: the mapping of which one who waits for a single pod waits for an entry (`Cell.entry`)."""
+    return snapshot.pods

@@ -17,7 +17,7 @@ from pykubelet.base.kit.log_lines import LogNote
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.evictions import Evictions, PodEviction, WouldEvict
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.lifecycle import Lifecycles, Stage
+from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.reasons import EVICTED
 from pykubelet.base.model.roster import Roster, is_critical, pod_ref
 from pykubelet.base.model.usage import Usage
@@ -133,16 +133,15 @@ def is_ending(state: EvictionState, threshold: Threshold, lifecycles: Lifecycles
     """Whether an evicted pod has not ended yet, so that no other pod is evicted before it has freed its resources."""
     frees_any = threshold.signal not in MEMORY_SIGNALS
     return any(
-        now < evicted.until and not has_ended(lifecycles, uid)
+        now < evicted.until and not has_ended(lifecycles.pods.get(uid))
         for uid, evicted in state.evicted.items()
         if frees_any or evicted.eviction.disrupts
     )
 
 
-def has_ended(lifecycles: Lifecycles, uid: PodUID) -> bool:
+def has_ended(life: PodLifecycle | None) -> bool:
     """Whether the pod has freed its resources."""
-    found = lifecycles.pods.get(uid)
-    return found is None or found.stage is Stage.FINISHED
+    return life is None or life.stage is Stage.FINISHED
 
 
 def without_gone(state: EvictionState, known: AbstractSet[PodUID]) -> EvictionState:

@@ -27,7 +27,7 @@ from pykubelet.base.model.evictions import (
     SignalStates,
     node_pressure,
 )
-from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.ids import PodUID, pods_of
 from pykubelet.base.model.kube_events import EventType, KubeEvent, warning
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.reasons import EVENT_EVICTION_THRESHOLD_MET, EVICTED
@@ -276,7 +276,7 @@ class EvictionLoop:
     async def _wait_ended(self, uid: PodUID) -> None:
         try:
             async with asyncio.timeout(END_WAIT_S):
-                await self._inputs.lifecycles.wait_for(lambda lifecycles: has_ended(lifecycles, uid))
+                await self._inputs.lifecycles.entry(pods_of, uid).wait_for(has_ended)
         except TimeoutError:
             log.warning("an evicted pod has not ended yet", uid=uid)
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pykubelet.base.api.core import ContainerStatus, Pod
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.ids import PodUID, pods_of
 from pykubelet.edges.cri.log_reader import LogReader
 from pykubelet.edges.cri.log_render import LogOptions, LogStream
 from pykubelet.edges.cri.logs import parse_timestamp_ns
@@ -194,16 +195,17 @@ class ContainerLogs:
             now = self._pods.instance(pod, container_id)
             return now is None or not now.is_running
 
-        return StreamedResponse(200, self._follow(container.log_path, container_id, options, has_ended), TEXT_PLAIN)
+        texts = self._follow(pod, container.log_path, container_id, options, has_ended)
+        return StreamedResponse(200, texts, TEXT_PLAIN)
 
     async def _follow(
-        self, path: str, container_id: str, options: LogOptions, has_ended: Callable[[], bool]
+        self, pod: Pod, path: str, container_id: str, options: LogOptions, has_ended: Callable[[], bool]
     ) -> AsyncIterator[bytes]:
         wake = asyncio.Event()
         texts = self._reader.read(path, options, has_ended, wake, container_id)
         async with Supervisor("log") as supervisor, contextlib.AsyncExitStack() as stack:
             if options.follow:
-                supervisor.start_root("log-ended", self._ring(has_ended, wake))
+                supervisor.start_root("log-ended", self._ring(pod, has_ended, wake))
             stack.push_async_callback(texts.aclose)
             try:
                 async for piece in texts:
@@ -211,6 +213,6 @@ class ContainerLogs:
             except HostError as error:
                 yield _unreadable(error)
 
-    async def _ring(self, has_ended: Callable[[], bool], wake: asyncio.Event) -> None:
-        await self._pods.observed.wait_for(lambda _: has_ended())
+    async def _ring(self, pod: Pod, has_ended: Callable[[], bool], wake: asyncio.Event) -> None:
+        await self._pods.observed.entry(pods_of, PodUID(pod.metadata.uid)).wait_for(lambda _: has_ended())
         wake.set()
