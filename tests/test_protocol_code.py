@@ -34,7 +34,7 @@ GROUPS = (
     Group("gRPC server", 480, ("net/grpc/server.py", "net/grpc/server_connection.py"), "on h2"),
     Group("typed gRPC calls", 315, ("net/grpc/call.py", "edges/cri/wire.py", "edges/plugins/channels.py"), "on protobuf"),
     Group(
-        "HTTP messages", 940,
+        "HTTP messages", 945,
         ("net/http/request.py", "net/http/response.py", "net/http/wire.py", "net/http/tolerant.py"),
         "on httptools",
     ),

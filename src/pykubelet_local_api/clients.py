@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pykubelet.base.api.selectors import read_field_selector
@@ -41,8 +41,13 @@ class Clients:
         target: Target | None = None,
     ) -> RequestUser:
         """The client, after impersonation."""
-        headers = request.headers
-        user = authenticate(certificate, headers.get("authorization", ""), self._view, self._tokens, fingerprint)
+        authorization = request.headers.get("authorization", "")
+        user = authenticate(certificate, authorization, self._view, self._tokens, fingerprint)
+        headers: Mapping[str, Sequence[str]] = {
+            name: request.repeated.get(name, [value])
+            for name, value in request.headers.items()
+            if name.startswith("impersonate-")
+        }
         if "impersonate-user" not in headers or not verb:
             return impersonated(user, headers, self._view)
         wanted = (

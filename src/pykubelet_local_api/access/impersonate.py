@@ -47,12 +47,12 @@ class WantedUser(Value):
 
 
 def impersonated(
-    user: RequestUser, headers: Mapping[str, str], view: View, request: AccessAttributes | None = None
+    user: RequestUser, headers: Mapping[str, Sequence[str]], view: View, request: AccessAttributes | None = None
 ) -> RequestUser:
     """The user that the request acts as; `user` itself without headers of impersonation.
 
-    `headers`: by lower-case names; repeated ones are joined with commas. `request`: what `user` wants to do. Raises StatusError: 400
-    for headers that do not belong together, 403 if the user may not act as the other one.
+    `headers`: the values of each header, by lower-case name: a value is one group, whatever is in it. `request`: what `user` wants
+    to do. Raises StatusError: 400 for headers that do not belong together, 403 if the user may not act as the other one.
     """
     wanted = _wanted(headers)
     if wanted is None:
@@ -72,14 +72,14 @@ def impersonated(
     return _acting(wanted, wanted.groups)
 
 
-def _wanted(headers: Mapping[str, str]) -> WantedUser | None:
-    name, uid = headers.get("impersonate-user", ""), headers.get("impersonate-uid", "")
-    groups = tuple(filter(None, (group.strip() for group in headers.get("impersonate-group", "").split(","))))
-    extra = {
-        unquote(key.removeprefix(_EXTRA)): tuple(part.strip() for part in value.split(","))
-        for key, value in headers.items()
-        if key.startswith(_EXTRA)
-    }
+def _wanted(headers: Mapping[str, Sequence[str]]) -> WantedUser | None:
+    name, uid = (next(iter(headers.get(key, ())), "") for key in ("impersonate-user", "impersonate-uid"))
+    groups = tuple(headers.get("impersonate-group", ()))
+    extra: dict[str, tuple[str, ...]] = {}
+    for key, values in headers.items():
+        if key.startswith(_EXTRA):
+            key = unquote(key.removeprefix(_EXTRA))
+            extra[key] = (*extra.get(key, ()), *values)
     if not name:
         if uid or groups or extra:
             raise bad_request(f"requested {_go_user(uid, groups, extra)} without impersonating a user name")

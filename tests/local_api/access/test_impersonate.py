@@ -14,7 +14,7 @@ AUTHENTICATION = "authentication.k8s.io"
 
 
 def acting(who: RequestUser, view: Objects, name: str, verb: str = "get", **headers: str) -> RequestUser:
-    given = {"impersonate-user": name, **{key.replace("_", "-"): value for key, value in headers.items()}}
+    given = {"impersonate-user": [name], **{key.replace("_", "-"): [value] for key, value in headers.items()}}
     wanted = AccessAttributes(who, verb, "", "pods", namespace="default", name="p")
     return impersonated(who, given, view, wanted)
 
@@ -49,6 +49,22 @@ def test_no_one_becomes_an_administrator_so() -> None:
     assert acting(jane, view, "bob", impersonate_group="devs").groups == ("devs", "system:authenticated")
     with pytest.raises(StatusError, match="impersonating the system:masters group is not allowed"):
         acting(jane, view, "bob", impersonate_group="system:masters")
+
+
+def test_each_header_is_one_group_whatever_is_in_it() -> None:
+    root, view = user("root", "system:masters"), Objects()
+    found = impersonated(root, {"impersonate-user": ["jane", "eve"], "impersonate-group": ["a,b, c", "", "d"]}, view)
+    assert (found.name, found.groups) == ("jane", ("a,b, c", "", "d", "system:authenticated"))
+    jane, view = user("jane"), world("user-info", "users groups", "bob devs,ops")
+    assert acting(jane, view, "bob", impersonate_group="devs,ops").groups == ("devs,ops", "system:authenticated")
+    for other in ("devs", "ops", "devs,masters"):
+        with pytest.raises(StatusError):
+            acting(jane, view, "bob", impersonate_group=other)
+
+
+def test_values_of_one_extra_key_belong_together() -> None:
+    headers = {"impersonate-user": ["x"], "impersonate-extra-a%2fb": ["1,2"], "impersonate-extra-a%2f%62": ["3"]}
+    assert impersonated(user("root", "system:masters"), headers, Objects()).extra == {"a/b": ("1,2", "3")}
 
 
 def test_extra_values_have_keys_with_a_domain() -> None:

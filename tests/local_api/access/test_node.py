@@ -176,19 +176,19 @@ def test_many_pods_cost_little_and_those_that_are_gone_nothing() -> None:
 
 
 def acting(who: RequestUser, view: Objects, **headers: str) -> RequestUser:
-    return impersonated(who, {name.replace("_", "-"): value for name, value in headers.items()}, view)
+    return impersonated(who, {name.replace("_", "-"): value.split(" ") for name, value in headers.items()}, view)
 
 
 def test_an_administrator_acts_as_others() -> None:
     root, view = user("root", "system:masters"), Objects()
     assert acting(root, view) is root
-    jane = acting(root, view, impersonate_user="jane", impersonate_group="a,b", impersonate_uid="7")
+    jane = acting(root, view, impersonate_user="jane", impersonate_group="a b", impersonate_uid="7")
     assert (jane.name, jane.uid) == ("jane", "7")
     assert jane.groups == ("a", "b", "system:authenticated")
     account = acting(root, view, impersonate_user="system:serviceaccount:default:bot")
     assert account.groups == ("system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated")
     assert acting(root, view, impersonate_user="system:anonymous").groups == ("system:unauthenticated",)
-    extra = impersonated(root, {"impersonate-user": "x", "impersonate-extra-a%2fb": "1,2"}, view)
+    extra = impersonated(root, {"impersonate-user": ["x"], "impersonate-extra-a%2fb": ["1", "2"]}, view)
     assert extra.extra == {"a/b": ("1", "2")}
     with pytest.raises(StatusError) as caught:
         acting(root, view, impersonate_group="x")
@@ -207,7 +207,7 @@ def test_others_act_as_those_that_roles_allow() -> None:
     assert acting(jane, view, impersonate_user="bob", impersonate_group="g", impersonate_extra_scopes="s").name == "bob"
     for headers, why in (
         ({"impersonate_user": "eve"}, 'users "eve" is forbidden: User "jane" cannot impersonate resource "users"'),
-        ({"impersonate_user": "bob", "impersonate_group": "g,system:masters"}, 'groups "system:masters" is forbidden'),
+        ({"impersonate_user": "bob", "impersonate_group": "g system:masters"}, 'groups "system:masters" is forbidden'),
         ({"impersonate_user": "bob", "impersonate_extra_other": "s"}, 'cannot impersonate resource "userextras/other"'),
         ({"impersonate_user": "system:serviceaccount:a:b"}, 'serviceaccounts "b" is forbidden'),
     ):

@@ -164,6 +164,10 @@ def reviews() -> Iterator[Step]:
     for headers in (
         (("Impersonate-User", "jane"),),
         (("Impersonate-User", "jane"), ("Impersonate-Group", "z")),
+        (("Impersonate-User", "jane"), ("Impersonate-Group", "z,y, x")),
+        (("Impersonate-User", "jane"), ("Impersonate-Group", "")),
+        (("Impersonate-User", "a, b"), ("Impersonate-Extra-Scopes", "c,d")),
+        (("Impersonate-Group", "z,y"),),
         (("Impersonate-User", "jane"), ("Impersonate-Group", "system:authenticated")),
         (("Impersonate-User", "system:anonymous"),),
         (("Impersonate-User", "system:serviceaccount:default:x"), ("Impersonate-Extra-Scopes", "b")),

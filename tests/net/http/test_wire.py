@@ -82,6 +82,12 @@ def test_a_length_is_digits_and_a_coding_is_a_word(field: str) -> None:
     assert status_of("/", field) == 400
 
 
+def test_values_of_repeated_fields_are_known_one_by_one() -> None:
+    head = parse_head(b"GET / HTTP/1.1\r\nHost: h\r\nA: 1, 2\r\na:\r\nB: 3,4 \r\nA: 5\r\n\r\n")
+    assert head.request.headers["a"] == "1, 2,,5"
+    assert head.request.repeated == {"a": ["1, 2", "", "5"]}
+
+
 def test_blanks_and_tabs_around_a_value_mean_nothing() -> None:
     assert head_of("/", "Content-Length:\t 4 \t").body_length == 4
 

@@ -11,7 +11,7 @@ Source: RFC 9112; https://github.com/nodejs/llhttp.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from httptools import (
     HttpParserCallbackError,
@@ -46,7 +46,7 @@ class BadMessage(ValueError):
 class RequestHead(Value):
     """The head of a request. `target`: as it was sent. `headers`: by lower-case name; repeated ones are joined with commas.
 
-    `body_length`: None for a chunked body. `keeps_alive`: another request may follow.
+    `body_length`: None for a chunked body. `keeps_alive`: another request may follow. `repeated`: the values of each repeated header.
     """
 
     method: str
@@ -54,6 +54,7 @@ class RequestHead(Value):
     headers: Mapping[str, str]
     body_length: int | None
     keeps_alive: bool
+    repeated: Mapping[str, Sequence[str]]
 
 
 def parse_head(head: bytes) -> RequestHead:
@@ -72,7 +73,7 @@ def parse_head(head: bytes) -> RequestHead:
     if version == "HTTP/1.1" and "host" not in headers:
         raise BadMessage(400, "missing required Host header")
     keeps_alive = version == "HTTP/1.1" and "close" not in headers.get("connection", "").lower()
-    return RequestHead(method, target, headers, _body_length(headers), keeps_alive)
+    return RequestHead(method, target, headers, _body_length(headers), keeps_alive, events.repeated)
 
 
 def _split_line(line: bytes) -> tuple[str, str, str]:
@@ -98,6 +99,7 @@ class _HeadEvents:
 
     def __init__(self) -> None:
         self.headers: dict[str, str] = {}
+        self.repeated: dict[str, list[str]] = {}
         self.is_complete = False
         self.refusal: BadMessage | None = None
         self._fields = self._field_bytes = 0
@@ -114,6 +116,7 @@ class _HeadEvents:
         if name in self.headers:
             if name in _ONCE:
                 raise self._refuse(400, f"header {name} is given twice")
+            self.repeated.setdefault(name, [self.headers[name]]).append(value)
             value = f"{self.headers[name]},{value}"
         self.headers[name] = value
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from urllib.parse import parse_qs, unquote
 
@@ -70,6 +70,7 @@ class Request(Value, dict=True):
     """A request. `path`: decoded, without the query. `raw_query`: not decoded.
 
     `headers`: by lower-case name; repeated ones are joined with commas. `target`: path and query as they were sent.
+    `repeated`: the values of each repeated header.
     """
 
     method: str
@@ -78,6 +79,7 @@ class Request(Value, dict=True):
     headers: Mapping[str, str] = field(default_factory=dict)
     target: str = ""
     body: bytes = b""
+    repeated: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @cached_property
     def query(self) -> Mapping[str, list[str]]:
@@ -117,7 +119,8 @@ def parse_head(head: bytes) -> Head:
     except BadMessage as error:
         raise BadRequest(error.status, error.reason) from error
     path, query = _split_target(found.target)
-    return Head(Request(found.method, path, query, found.headers, found.target), found.body_length, found.keeps_alive)
+    made = Request(found.method, path, query, found.headers, found.target, repeated=found.repeated)
+    return Head(made, found.body_length, found.keeps_alive)
 
 
 def _split_target(target: str) -> tuple[str, str]:
