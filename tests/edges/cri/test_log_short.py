@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from pykubelet.base.kit.flight import Outcome, SingleFlight, Uncertain
 from pykubelet.edges.cri.log_reader import LogReader
 from pykubelet.edges.cri.log_render import LogOptions, LogStream
-from pykubelet.edges.cri.log_short import SHORT, read_short
+from pykubelet.edges.cri.log_short import SHORT, read_in_memory, read_short
 from pykubelet.edges.cri.logs import parse_timestamp_ns
+from pykubelet.edges.host.fs import libc
 from pykubelet.edges.host.fs.errors import HostError
 
 T = TypeVar("T")
@@ -74,7 +75,9 @@ def test_the_text_is_that_of_the_pieces(
 ) -> None:
     path = tmp_path_factory.mktemp("pod") / "0.log"
     path.write_text("\n".join(lines) + ("\n" if is_ended and lines else ""))
-    assert read_short(str(path), "", options) == asyncio.run(piece_by_piece(path, options))
+    text = asyncio.run(piece_by_piece(path, options))
+    assert read_short(str(path), "", options) == text
+    assert read_in_memory(str(path), options) in (text, None)
 
 
 def numbered(count: int, width: int) -> bytes:
@@ -118,12 +121,70 @@ def test_no_descriptor_stays_open(tmp_path: Path) -> None:
     assert os.listdir("/proc/self/fd") == before
 
 
-async def test_the_last_lines_take_one_piece_of_blocking_work(tmp_path: Path) -> None:
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Path:
+    """The path of a log on a file system of which the kernel knows what it has in memory."""
     log = tmp_path / "0.log"
     log.write_bytes(numbered(3000, 370))
+    with log.open("rb") as opened:
+        if libc.size_on_disk(opened.fileno()) is None:
+            pytest.skip(f"{tmp_path} is on no disk")
+    return log
+
+
+def forget(log: Path) -> None:
+    """Have the kernel drop what it has of the file in memory."""
+    with log.open("rb") as opened:
+        os.fsync(opened.fileno())
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+async def test_the_last_lines_take_no_blocking_work(on_disk: Path) -> None:
     flight = CountingFlight()
-    assert await LogReader(flight).read_short(str(log), LogOptions(tail_lines=10)) is not None
+    found = await LogReader(flight).read_short(str(on_disk), LogOptions(tail_lines=10))
+    assert found == read_short(str(on_disk), "", LogOptions(tail_lines=10))
+    assert flight.calls == 0
+
+
+async def test_last_lines_that_are_not_in_memory_take_one_piece_of_blocking_work(on_disk: Path) -> None:
+    forget(on_disk)
+    flight = CountingFlight()
+    assert await LogReader(flight).read_short(str(on_disk), LogOptions(tail_lines=10)) is not None
     assert flight.calls == 1
+
+
+async def test_more_lines_than_are_near_the_end_take_one_piece_of_blocking_work(on_disk: Path) -> None:
+    flight = CountingFlight()
+    assert await LogReader(flight).read_short(str(on_disk), LogOptions(tail_lines=100)) is not None
+    assert flight.calls == 1
+
+
+async def test_a_whole_log_of_some_lines_takes_no_blocking_work(on_disk: Path) -> None:
+    flight = CountingFlight()
+    for content in (b"", numbered(3, 1)):
+        on_disk.write_bytes(content)
+        assert await LogReader(flight).read_short(str(on_disk), LogOptions()) == read_short(
+            str(on_disk), "", LogOptions()
+        )
+    assert flight.calls == 0
+
+
+async def test_what_is_no_log_is_not_read_from_memory(on_disk: Path) -> None:
+    link, folder, fifo = (on_disk.with_name(name) for name in ("link", "folder", "fifo"))
+    link.symlink_to(on_disk)
+    folder.mkdir()
+    os.mkfifo(fifo)
+    for path in (link, folder, fifo, on_disk.with_name("none"), Path("/dev/null"), Path("/proc/self/status")):
+        assert read_in_memory(str(path), LogOptions(tail_lines=1)) is None
+
+
+def test_reading_from_memory_leaves_no_descriptor_open(on_disk: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    for path in (on_disk, on_disk.with_name("none"), on_disk.parent):
+        read_in_memory(str(path), LogOptions(tail_lines=10))
+    forget(on_disk)
+    read_in_memory(str(on_disk), LogOptions(tail_lines=10))
+    assert os.listdir("/proc/self/fd") == before
 
 
 async def test_a_disk_that_does_not_answer(tmp_path: Path) -> None:

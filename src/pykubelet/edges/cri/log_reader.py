@@ -24,7 +24,7 @@ from pykubelet.edges.cri.log_files import find_log
 from pykubelet.edges.cri.log_parts import OpenPart
 from pykubelet.edges.cri.log_render import LogOptions, LogRenderer
 from pykubelet.edges.cri.log_segments import CHANGES, LogSegments
-from pykubelet.edges.cri.log_short import read_short
+from pykubelet.edges.cri.log_short import read_in_memory, read_short
 from pykubelet.edges.host.fs import beneath
 from pykubelet.edges.host.fs.errors import HostError, translated
 from pykubelet.edges.host.fs.inotify import Watcher
@@ -163,6 +163,8 @@ class LogReader:
 
     async def read_short(self, path: str, options: LogOptions, container: str = "") -> bytes | None:
         """As `read` without `follow`, if what is requested is short (see `log_short.py`); else None. Raises HostError."""
+        if (text := read_in_memory(path, options)) is not None:
+            return text
         work = _Work(self._flight, path)
         return await work.run(path, lambda: read_short(path, container, options))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import stat
 
 from pykubelet.edges.host.fs.errors import host_error
 
@@ -33,15 +34,19 @@ RESOLVE_NO_XDEV = 0x01
 RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_NO_SYMLINKS = 0x04
 RESOLVE_BENEATH = 0x08
+RESOLVE_CACHED = 0x20  # since Linux 5.12
 
 _SYS_OPENAT2 = 437  # the same number on every architecture
 _SYS_QUOTACTL_FD = 443  # likewise; since Linux 5.14
 _STATFS_BYTES = 512  # more than any architecture's struct
-_AT_FDCWD = -100
+AT_FDCWD = -100
 _AT_SYMLINK_NOFOLLOW = 0x100
 _AT_NO_AUTOMOUNT = 0x800
+_AT_EMPTY_PATH = 0x1000
 _AT_STATX_DONT_SYNC = 0x4000
 _STATX_ATTR_MOUNT_ROOT = 0x2000
+_STATX_TYPE = 0x1
+_STATX_SIZE = 0x200
 
 
 class _OpenHow(ctypes.Structure):
@@ -49,15 +54,23 @@ class _OpenHow(ctypes.Structure):
 
 
 class _Statx(ctypes.Structure):
-    """struct statx. Only its head is used; the kernel fills 256 bytes."""
+    """struct statx. The kernel fills 256 bytes."""
 
     _fields_ = (
         ("mask", ctypes.c_uint32),
         ("blksize", ctypes.c_uint32),
         ("attributes", ctypes.c_uint64),
-        ("middle", ctypes.c_uint8 * 40),
+        ("owner", ctypes.c_uint32 * 3),
+        ("mode", ctypes.c_uint16),
+        ("spare", ctypes.c_uint16),
+        ("inode", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
+        ("blocks", ctypes.c_uint64),
         ("attributes_mask", ctypes.c_uint64),
-        ("rest", ctypes.c_uint8 * 192),
+        ("times", ctypes.c_uint64 * 8),
+        ("special_device", ctypes.c_uint32 * 2),
+        ("disk_major", ctypes.c_uint32),
+        ("rest", ctypes.c_uint8 * 116),
     )
 
 
@@ -117,7 +130,7 @@ def is_mount_root(path: str) -> bool | None:
         return None
     buffer = _Statx()
     flags = _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT | _AT_STATX_DONT_SYNC
-    if _libc.statx(_AT_FDCWD, _bytes(path), flags, ctypes.c_uint(0), ctypes.byref(buffer)) != 0:
+    if _libc.statx(AT_FDCWD, _bytes(path), flags, ctypes.c_uint(0), ctypes.byref(buffer)) != 0:
         number = ctypes.get_errno()
         if number == errno.ENOSYS:
             return None
@@ -125,6 +138,22 @@ def is_mount_root(path: str) -> bool | None:
     if not buffer.attributes_mask & _STATX_ATTR_MOUNT_ROOT:
         return None
     return bool(buffer.attributes & _STATX_ATTR_MOUNT_ROOT)
+
+
+def size_on_disk(descriptor: int) -> int | None:
+    """The bytes of a regular file on a disk of this machine; None for any other file, and if the kernel does not report it. Does not block:
+    no other machine and no other process is asked.
+
+    File systems of a network, of a process (FUSE) and of memory have no disk.
+    """
+    if not hasattr(_libc, "statx"):
+        return None
+    buffer = _Statx()
+    flags, wanted = _AT_EMPTY_PATH | _AT_STATX_DONT_SYNC, ctypes.c_uint(_STATX_TYPE | _STATX_SIZE)
+    if _libc.statx(descriptor, b"", flags, wanted, ctypes.byref(buffer)) != 0:
+        return None
+    is_known = buffer.mask & _STATX_TYPE and buffer.mask & _STATX_SIZE
+    return int(buffer.size) if is_known and stat.S_ISREG(buffer.mode) and buffer.disk_major else None
 
 
 def file_system_type(path: str) -> int:
