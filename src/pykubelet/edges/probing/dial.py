@@ -24,6 +24,8 @@ from pykubelet.base.kit.readiness import until, wait_ready
 from pykubelet.edges.host.fs.errors import reason_of
 
 RESOLVER_DEADLINE_S = 30.0
+#: No name of the DNS is longer (RFC 1035).
+MAX_HOST = 255
 _ABORT = struct.pack("ii", 1, 0)
 _flight = SingleFlight("resolve", workers=4)
 _numbers = itertools.count(1)
@@ -33,15 +35,18 @@ class DialError(Exception):
     """No connection. The message is like the reference's: `dial tcp 10.0.0.1:80: connect: connection refused`."""
 
 
-@lru_cache(maxsize=4096)
 def join_host_port(host: str, port: int) -> str:
     """Join host and port: `10.0.0.1:80` or `[fd00::1]:80`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-@lru_cache(maxsize=4096)
 def literal_family(host: str) -> socket.AddressFamily | None:
     """The family of an IP address; None for a name."""
+    return _known_family(host) if len(host) <= MAX_HOST else None
+
+
+@lru_cache(maxsize=4096)  # and not of hosts as long as a pod may write them
+def _known_family(host: str) -> socket.AddressFamily | None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.inet_pton(family, host.partition("%")[0])

@@ -10,8 +10,8 @@ from pykubelet.base.kit.values import Value
 from pykubelet.edges.probing.dial import join_host_port
 from pykubelet.net.http.hops import PATH_SAFE, Headers, Hop, UnsendableRequest, make_hop
 
-#: Targets larger than this are not kept in caches.
-_CACHED_BYTES = 2048
+#: Targets larger than this are not kept in caches, which have the targets of 4096 probes, also of pods that have gone.
+_CACHED_BYTES = 512
 #: Of host, path and headers together.
 MAX_BYTES = 256 << 10
 _QUERY_SAFE = PATH_SAFE + '?[]{}|\\^`"<>#'

@@ -8,11 +8,8 @@ from __future__ import annotations
 import asyncio
 
 from pykubelet.base.kit.readiness import Overdue
-from pykubelet.edges.probing.dial import DialError, dial, join_host_port
+from pykubelet.edges.probing.dial import MAX_HOST, DialError, dial, join_host_port
 from pykubelet.edges.probing.outcome import Outcome, failed, passed
-
-#: No name of the DNS is longer (RFC 1035).
-MAX_HOST = 255
 
 
 async def probe_tcp(host: str, port: int, timeout_s: float) -> Outcome:
