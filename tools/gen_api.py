@@ -81,6 +81,8 @@ VALUE_STRUCTS = {f"metav1.{name}" for name in ("ListMeta", "LabelSelector", "Mic
 }
 LEFT_OUT = {(META + "ObjectMeta", "managedFields")}
 NON_NULL_STATUS = {CORE + "Pod", CORE + "Node"}
+#: What `base.kit.values.remember_last` remembers something of.
+REMEMBERED = {"Pod"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +246,8 @@ class Generator:
         """One class."""
         definition = self.definitions[name]
         required = set(definition.get("required", ()))
-        lines = [f"class {short(name)}(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):"]
+        collected = "weakref=True" if short(name) in REMEMBERED else "gc=False"  # msgspec allows only one of both
+        lines = [f"class {short(name)}(Struct, frozen=True, kw_only=True, omit_defaults=True, {collected}):"]
         for prop, schema in sorted(definition.get("properties", {}).items()):
             if (name, prop) not in LEFT_OUT:
                 lines.append(self.field_line(name, prop, schema, prop in required, module))

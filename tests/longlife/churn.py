@@ -48,13 +48,7 @@ MEMORY = 8 << 20
 #: Of so many pods that have gone, one more thing of a kind may be there: each shape of pods is more frequent.
 ONE_OF = 50
 #: Beside the containers in `BOUNDED`: images of the Node's status, with two names each, and messages of containers.
-#: Also the mounts of a pod or two that what waits for the next change still has: a pod has up to eleven.
-FULL_SOON = {
-    "ContainerImage.names": 100,
-    "NodeStatus.images": 50,
-    "TerminationMessages.known": 64,
-    "Container.volumeMounts": 24,
-}
+FULL_SOON = {"ContainerImage.names": 100, "NodeStatus.images": 50, "TerminationMessages.known": 64}
 #: Types of which more are there for a while: they are entries of what is in `BOUNDED`, or of the newest steps of placement.
 BOUNDED_TYPES = ("kube_events.", "diagnostics.", "bucket.", "correlate.", "placement.", "records.", "versions.")
 MOST = {**BOUNDED, **FULL_SOON}
@@ -106,10 +100,11 @@ def in_mib(size: int) -> float:
 
 def stayed(first: Left, last: Left) -> list[str]:
     """What has grown with the pods that have come and gone in between, in words; empty: nothing."""
-    return [*_grown(first, last), *_larger(first, last)]
+    return [*(words for _, words in grown(first, last)), *_larger(first, last)]
 
 
-def _grown(first: Left, last: Left) -> list[str]:
+def grown(first: Left, last: Left) -> list[tuple[str, str]]:
+    """What has grown in number: its name, and in words."""
     more = max(4, (last.pods - first.pods) // ONE_OF)
     before, after = first.sizes, last.sizes
     none: Counter[str] = Counter()
@@ -123,7 +118,7 @@ def _grown(first: Left, last: Left) -> list[str]:
         ("", Counter(files=before.files, mounts=before.mounts), Counter(files=after.files, mounts=after.mounts)),
     ]
     return [
-        f"{what}{name}: {then[name]} became {now[name]}"
+        (name, f"{what}{name}: {then[name]} became {now[name]}")
         for what, then, now in counted
         for name in sorted(now)
         if now[name] - then[name] > more and now[name] > MOST.get(name, 0) and not _is_bounded_type(name)
@@ -187,6 +182,8 @@ class Churn:
             self.left.append(self._weigh())
             print(row(self.left[-1]), flush=True)
             self._keep(self.left[-1])
+        for name, _ in grown(self.left[0], self.left[-1]):
+            print(f"{name}:", *self._scale.holders(name), sep="\n  ")
 
     def _keep(self, left: Left) -> None:
         """Add a line to the sizes by owner and type."""

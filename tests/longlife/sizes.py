@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from longlife.machine import Lines, Node
-from support.reachable import container_sizes, open_descriptors, resident_bytes
+from support.reachable import container_sizes, holders, open_descriptors, resident_bytes
 
 from pykubelet.act.pods.worker import HISTORY_LINES
 from pykubelet.base.kit import native_histograms
@@ -107,10 +107,6 @@ class Scale:
         )
         lines, log_bytes, requests, calls, cpu_s = (now - then for now, then in zip(totals, self._before, strict=True))
         self._before = totals
-        # a log of a fixed number of steps, which takes a month to be full
-        full_late = [
-            step_log for step_log in gc.get_objects() if isinstance(step_log, StepLog) and step_log.kept == KEPT_STEPS
-        ]
         return Sizes(
             day=day,
             life=node.lives,
@@ -126,8 +122,17 @@ class Scale:
             requests=int(requests),
             calls=int(calls),
             cpu_s=cpu_s,
-            sizes=container_sizes(*self._doubles, *full_late),
+            sizes=container_sizes(*self._doubles, *_full_late()),
         )
+
+    def holders(self, name: str) -> list[str]:
+        """Who holds what is counted as `name`, which is an owner of `Sizes.sizes` or a type: `support.reachable.holders`."""
+        return holders(name, *self._doubles, *_full_late())
+
+
+def _full_late() -> list[object]:
+    """Logs of a fixed number of steps, which take a month to be full."""
+    return [log for log in gc.get_objects() if isinstance(log, StepLog) and log.kept == KEPT_STEPS]
 
 
 def _count_files(folder: str) -> int:

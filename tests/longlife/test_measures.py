@@ -15,7 +15,7 @@ import pytest
 from longlife.churn import MEMORY, Left, stayed
 from longlife.sizes import Sizes, exceeded, grown
 from support.allocator import Allocated
-from support.reachable import container_sizes
+from support.reachable import container_sizes, holders
 from support.virtual_time import Stuck, VirtualClock, VirtualLoop
 
 from pykubelet.base.kit.flight import Done, SingleFlight, Uncertain
@@ -194,6 +194,18 @@ def test_what_only_a_task_holds_is_counted_by_its_owner() -> None:
         return before, after
 
     assert run(VirtualLoop(), work()) == (4, 9)
+
+
+def test_the_holders_of_what_is_counted_are_shown() -> None:
+    async def work() -> tuple[list[str], list[str]]:
+        task = asyncio.get_running_loop().create_task(Hoard().run(), name="hoarding")
+        await asyncio.sleep(1)
+        found = holders("Hoard._kept"), holders(f"{__name__}.Hoard")
+        task.cancel()
+        return found
+
+    way = "1 held by loop.tasks > loop.tasks[] (hoarding) > loop.tasks > Hoard.run.self"
+    assert run(VirtualLoop(), work()) == ([f"{way} > Hoard._kept"], [way])
 
 
 def sizes(day: int, **entries: int) -> Sizes:

@@ -14,7 +14,7 @@ import os
 import sys
 import types
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -24,6 +24,8 @@ PACKAGE = "pykubelet"
 _INSIDE = "[]"
 _LEAVES = (str, bytes, int, float, bool, type(None), type, types.ModuleType, types.CodeType, types.BuiltinFunctionType)
 _COLLECTIONS = (set, frozenset, list, tuple, deque)
+#: Of so many objects of one owner or type it is shown who holds them.
+_SHOWN = 20
 
 
 def container_sizes(*skipped: object) -> Counter[str]:
@@ -31,56 +33,86 @@ def container_sizes(*skipped: object) -> Counter[str]:
     return _Walk(skipped).sizes
 
 
+def holders(name: str, *skipped: object) -> list[str]:
+    """The shortest way from a module or a task to each container of the owner `name`, or to each object of the type `module.Class`: the
+    owners on it, the outermost first, and the number of objects that have the same way. `skipped`: as above."""
+    walk = _Walk(skipped)
+    ways = Counter(walk.way(index) for index in walk.found(name))
+    shown = [f"{count} held by {way}" for way, count in ways.most_common(_SHOWN)]
+    return [*shown, f"and {len(ways) - _SHOWN} other ways"] if len(ways) > _SHOWN else shown
+
+
 class _Walk:
     def __init__(self, skipped: tuple[object, ...]) -> None:
         self.sizes: Counter[str] = Counter()
-        self._seen = {id(item) for item in skipped} | {id(self.__dict__), id(self.sizes)}
-        self._kept: list[object] = []  # what was made for the walk keeps its id
-        self._waiting: deque[tuple[str, object]] = deque(_roots())
+        self._met: list[
+            tuple[str, object, int]
+        ] = []  # owner, object, the index of the one before it; they keep their ids
+        self._waiting: deque[tuple[str, object, int]] = deque()
+        self._seen = {id(item) for item in (*skipped, self.__dict__, self.sizes, self._met, self._waiting)}
+        self._add(_roots())
         while self._waiting:
             self._meet(*self._waiting.popleft())
 
-    def _meet(self, owner: str, value: object) -> None:
+    def found(self, name: str) -> Iterator[int]:
+        """Indices of the containers of the owner `name`, and of the objects of the type `name`."""
+        for index, (owner, value, _) in enumerate(self._met):
+            kind = type(value)
+            is_owned = owner == name and isinstance(value, (dict, *_COLLECTIONS)) and value
+            if is_owned or f"{kind.__module__}.{kind.__qualname__}" == name:
+                yield index
+
+    def way(self, index: int) -> str:
+        owners: list[str] = []
+        while index >= 0:
+            owner, value, index = self._met[index]
+            owners.append(f"{owner} ({value.get_name()})" if isinstance(value, asyncio.Task) else owner)
+        return " > ".join(reversed(owners))
+
+    def _add(self, found: Iterable[tuple[str, object]]) -> None:
+        """To be met: what the object refers to that was met last."""
+        self._waiting.extend((owner, value, len(self._met) - 1) for owner, value in found)
+
+    def _meet(self, owner: str, value: object, before: int) -> None:
         if isinstance(value, _LEAVES) or id(value) in self._seen:
             return
         self._seen.add(id(value))
-        self._kept.append(value)
+        self._met.append((owner, value, before))
         if owner.endswith(_INSIDE) and isinstance(value, tuple):
-            self._waiting.extend((owner, item) for item in value)  # a key or a record: one entry, whatever its length
+            self._add((owner, item) for item in value)  # a key or a record: one entry, whatever its length
         else:
             self._visit(owner.removesuffix(_INSIDE), value)
 
     def _visit(self, owner: str, value: Any) -> None:
         if isinstance(value, dict):
             self._count(owner, value)
-            for key, item in value.copy().items():
-                self._waiting.append((owner + _INSIDE, key))
-                self._waiting.append((owner + _INSIDE, item))
+            for pair in value.copy().items():
+                self._add((owner + _INSIDE, item) for item in pair)
         elif isinstance(value, _COLLECTIONS):
             self._count(owner, value)
-            self._waiting.extend((owner + _INSIDE, item) for item in list(value))
+            self._add((owner + _INSIDE, item) for item in list(value))
         elif isinstance(value, (types.FunctionType, types.MethodType)):
             self._follow_function(owner, value)
         elif isinstance(value, (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)):
             self._follow_frame(value)
         elif isinstance(value, asyncio.Task):
-            self._waiting.append((owner, value.get_coro()))
+            self._add([(owner, value.get_coro())])
         elif isinstance(value, asyncio.Handle):
-            self._waiting.append((owner, value._callback))  # type: ignore[attr-defined]
-            self._waiting.append((owner, value._args))
+            self._add([(owner, value._callback)])  # type: ignore[attr-defined]
+            self._add([(owner, value._args)])
         else:
-            self._waiting.extend(_attributes(value))
+            self._add(_attributes(value))
 
     def _count(self, owner: str, value: Any) -> None:
         self.sizes[owner] += len(value)
 
     def _follow_function(self, owner: str, value: Any) -> None:
         if isinstance(value, types.MethodType):
-            self._waiting.append((owner, value.__self__))
+            self._add([(owner, value.__self__)])
             return
         for cell in value.__closure__ or ():
             try:
-                self._waiting.append((f"{value.__qualname__}()", cell.cell_contents))
+                self._add([(f"{value.__qualname__}()", cell.cell_contents)])
             except ValueError:
                 continue
 
@@ -88,8 +120,8 @@ class _Walk:
         kind = {types.CoroutineType: "cr", types.GeneratorType: "gi", types.AsyncGeneratorType: "ag"}[type(value)]
         frame = getattr(value, f"{kind}_frame")
         if frame is not None:
-            self._waiting.extend((f"{value.__qualname__}.{name}", local) for name, local in frame.f_locals.items())
-        self._waiting.append((value.__qualname__, getattr(value, f"{kind}_await", None)))
+            self._add((f"{value.__qualname__}.{name}", local) for name, local in frame.f_locals.items())
+        self._add([(value.__qualname__, getattr(value, f"{kind}_await", None))])
 
 
 def _roots() -> Iterator[tuple[str, object]]:

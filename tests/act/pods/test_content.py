@@ -18,7 +18,7 @@ from pykubelet.base.kit.cells import Waitable, make_cell
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.waits import Owner, Wait
-from pykubelet.provide.images.keyring import PullSecret, SecretSource
+from pykubelet.provide.images.keyring import PodPullSecrets, PullSecret, SecretSource
 from pykubelet.provide.images.model import ImageError, PullAccount
 
 pytestmark = pytest.mark.virtual_time
@@ -223,13 +223,13 @@ async def test_pull_secrets_and_the_account_go_with_the_pull(tmp_path: Path) -> 
         assert n.images.requests == []
         know(n, pull=Absent('secret "pull" not found'))
         await n.wait_running("web", "one", "two")
-        assert {request.secrets for request in n.images.requests} == {()}
+        assert {request.secrets for request in n.images.requests} == {PodPullSecrets()}
         secret = Secret(metadata=ObjectMeta(name="pull", namespace="shop", uid="s1"), type="t", data={".x": b"1"})
         know(n, pull=Present(secret))
         n.want(named(pulling, "next"))
         await n.wait_running("next", "one", "two")
         last = n.images.requests[-1]
-        assert last.secrets == (PullSecret(SecretSource("s1", "shop", "pull"), "t", {".x": b"1"}),)
+        assert last.secrets.secrets == (PullSecret(SecretSource("s1", "shop", "pull"), "t", {".x": b"1"}),)
         assert last.account == PullAccount("shop", "clerk")
         config = last.sandbox_config  # a runtime may have rules of its own for a namespace
         assert config is not None and (config.metadata.namespace, config.metadata.name) == ("shop", "next")
@@ -248,7 +248,9 @@ async def test_manifests_take_the_place_of_the_api_server(tmp_path: Path) -> Non
         n.content.publish(Content(has_manifests=True, objects={PULL: Present(pull), MAP: missing}))
         wait = await wait_shown(n, "web", "container start")
         assert wait.detail == missing.message
-        assert n.images.requests[-1].secrets == (PullSecret(SecretSource("s1", "shop", "pull"), "t", {".x": b"1"}),)
+        assert n.images.requests[-1].secrets.secrets == (
+            PullSecret(SecretSource("s1", "shop", "pull"), "t", {".x": b"1"}),
+        )
         before = n.clock.monotonic()
         n.content.publish(Content(has_manifests=True, objects={PULL: Present(pull), MAP: config_map(MODE="fast")}))
         await n.wait_running("web", "app")

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import ClassVar
 
 import pytest
 
-from pykubelet.base.kit.values import RedactedValue, Value, changed_keys, field, missing_keys, replace, sharing_parts
+from pykubelet.base.kit.values import (
+    RedactedValue,
+    Value,
+    changed_keys,
+    field,
+    missing_keys,
+    remember_last,
+    replace,
+    sharing_parts,
+)
 
 
 class Exit(Value):
@@ -78,6 +88,34 @@ def test_equal_parts_of_two_versions_are_the_same_objects() -> None:
     assert shared.about.names is before.about.names
     assert shared.sizes is now.sizes
     assert sharing_parts(before, Whole(Part(), Part())) == Whole(Part(), Part())
+
+
+class Seen(Value, weakref=True):
+    name: str
+
+
+class Result:
+    pass
+
+
+def test_what_is_remembered_of_an_object_goes_with_it() -> None:
+    made: list[weakref.ref[Result]] = []
+
+    @remember_last
+    def look_at(seen: Seen) -> Result:
+        result = Result()
+        made.append(weakref.ref(result))
+        return result
+
+    first, second = Seen("a"), Seen("a")
+    assert look_at(first) is look_at(first)
+    assert look_at(second) is not look_at(first)
+    assert look_at(second) is look_at(second)
+    assert len(made) == 4, "only the last one is remembered"
+    del first
+    assert look_at(second) is made[-1](), "another object went"
+    del second
+    assert [result() for result in made] == [None] * 4
 
 
 def test_the_same_snapshot_and_its_copy_have_no_changes() -> None:

@@ -17,7 +17,7 @@ from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.edges.plugins.pull_credentials import DockerConfigFile
 from pykubelet.provide.images.credentials import PullCredentials
 from pykubelet.provide.images.execute import ImagePuller
-from pykubelet.provide.images.keyring import PullSecret
+from pykubelet.provide.images.keyring import PodPullSecrets, PullSecret
 from pykubelet.provide.images.model import ImageRequest, ImageSettings
 from pykubelet.provide.images.providers import CredentialProviders
 from pykubelet.provide.images.record_store import RecordStore
@@ -40,7 +40,8 @@ def pod(name: str) -> PodRef:
 def request(
     image: str, pod_name: str = "web", policy: str = "IfNotPresent", secrets: tuple[PullSecret, ...] = ()
 ) -> ImageRequest:
-    return ImageRequest(pod(pod_name), "main", "spec.containers{main}", image, policy, secrets=secrets)
+    known = PodPullSecrets(secrets)
+    return ImageRequest(pod(pod_name), "main", "spec.containers{main}", image, policy, secrets=known)
 
 
 class FakeRuntime:

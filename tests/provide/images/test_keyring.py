@@ -11,6 +11,7 @@ from pykubelet.provide.images.keyring import (
     Credential,
     CredentialError,
     Keyring,
+    PodPullSecrets,
     PullSecret,
     SecretSource,
     node_entries,
@@ -161,7 +162,7 @@ def test_the_secrets_of_a_pod_have_bounds_together(documents: list[str], bound: 
 
 
 def test_the_keyring_of_the_same_secrets_is_made_once() -> None:
-    secrets = tuple(secrets_of(registries(10)))
+    secrets = PodPullSecrets(tuple(secrets_of(registries(10))))
     assert secret_keyring(secrets) is secret_keyring(secrets)
 
 

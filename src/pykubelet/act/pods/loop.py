@@ -163,29 +163,31 @@ class PodsLoop:
     async def _follow_lifecycles(self) -> None:
         """Publish the lifecycles of the workers, and end the workers that are done."""
         while True:
-            events = await self._mailbox.get_all()
-            before = self._lifecycles.get().pods
-            shown, has_ended = edited(before), False
-            for event in events:
-                uid = event.uid if isinstance(event, WorkerCrashed) else event.ref.uid
-                record = self._records.get(uid)
-                if record is None or record.worker is None:
-                    continue
-                if isinstance(event, WorkerCrashed):
-                    self._pause_crashed(record, record.worker, event)
-                    shown.discard(uid)
-                elif is_worker_done(event, record.worker.state.removed, uid in self._inputs.roster.get().pods):
-                    if event.kill_reason is KillReason.RENEWED:
-                        RESTARTED.inc("true" if is_static(event.pod) else "")
-                    self._end_worker(record, record.worker)
-                    shown.discard(uid)
-                    has_ended = True
-                elif shown.get(uid) != event:
-                    shown[uid] = event
-            if changed_keys(before, shown):
-                self._lifecycles.publish(Lifecycles(shown))
-            if has_ended:
-                self._reconcile()
+            self._take_lifecycles(await self._mailbox.get_all())
+
+    def _take_lifecycles(self, events: Iterable[PodLifecycle | WorkerCrashed]) -> None:
+        before = self._lifecycles.get().pods
+        shown, has_ended = edited(before), False
+        for event in events:
+            uid = event.uid if isinstance(event, WorkerCrashed) else event.ref.uid
+            record = self._records.get(uid)
+            if record is None or record.worker is None:
+                continue
+            if isinstance(event, WorkerCrashed):
+                self._pause_crashed(record, record.worker, event)
+                shown.discard(uid)
+            elif is_worker_done(event, record.worker.state.removed, uid in self._inputs.roster.get().pods):
+                if event.kill_reason is KillReason.RENEWED:
+                    RESTARTED.inc("true" if is_static(event.pod) else "")
+                self._end_worker(record, record.worker)
+                shown.discard(uid)
+                has_ended = True
+            elif shown.get(uid) != event:
+                shown[uid] = event
+        if changed_keys(before, shown):
+            self._lifecycles.publish(Lifecycles(shown))
+        if has_ended:
+            self._reconcile()
 
     def _diagnostics(self) -> Diagnostics:
         """The waits of pods without a worker, and what the workers know of their pods."""

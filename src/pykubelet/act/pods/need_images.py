@@ -32,7 +32,7 @@ from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.needs import pull_secret_keys
 from pykubelet.base.model.reasons import EVENT_FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET
 from pykubelet.base.model.waits import Owner, Wait
-from pykubelet.provide.images.keyring import PullSecret, SecretSource
+from pykubelet.provide.images.keyring import PodPullSecrets, PullSecret, SecretSource
 from pykubelet.provide.images.model import ImageError, ImageReady, ImageRequest, PullAccount
 
 START_IT = "start the container"
@@ -200,13 +200,13 @@ class PullSecrets:
         self._missing: list[str] = []
         self._reported: list[str] = []
         self._answers: tuple[Found, ...] = ()
-        self._secrets: tuple[PullSecret, ...] = ()
+        self._secrets = PodPullSecrets()
 
-    async def read(self, pod: Pod, waits: WaitBook) -> tuple[PullSecret, ...]:
+    async def read(self, pod: Pod, waits: WaitBook) -> PodPullSecrets:
         """Those that can be read. The pull continues without the others."""
         keys = [key for key in pull_secret_keys(pod) if self._cell.get().may_answer(key)]
         if not keys:
-            return ()
+            return PodPullSecrets()
         await wait_answered(self._cell, keys, waits.until)
         content = self._cell.get()
         answers = tuple(content.objects[key] for key in keys)
@@ -224,7 +224,7 @@ class PullSecrets:
         self._missing = missing
         if self._at_once:
             self.report_missing()
-        self._answers, self._secrets = answers, tuple(secrets)
+        self._answers, self._secrets = answers, PodPullSecrets(tuple(secrets))
         return self._secrets
 
     def report_missing(self) -> None:

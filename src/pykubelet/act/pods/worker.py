@@ -127,12 +127,15 @@ class PodWorker:
         self._publish()
         self._watch_deadline()
         while True:
-            for event in _conflate(await self.mailbox.get_all()):
-                if not isinstance(event, LifecycleChanged):
-                    with WORK.on(self.ref.uid):
-                        self._take(event)
-            with WORK.on(self.ref.uid):
-                self._publish()
+            self._take_all(await self.mailbox.get_all())
+
+    def _take_all(self, events: list[Event | LifecycleChanged]) -> None:
+        for event in _conflate(events):
+            if not isinstance(event, LifecycleChanged):
+                with WORK.on(self.ref.uid):
+                    self._take(event)
+        with WORK.on(self.ref.uid):
+            self._publish()
 
     def _take(self, event: Event) -> None:
         if isinstance(event, (SyncEnded, StopEnded, CleanEnded)):

@@ -20,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import compress, filterfalse
 from operator import is_not
-from typing import TYPE_CHECKING, ClassVar, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
+from weakref import ref
 
 import msgspec
 from msgspec import Struct, field
@@ -123,15 +124,23 @@ def missing_keys(keys: Iterable[K], present: Collection[K]) -> list[K]:
 
 
 def remember_last(function: Callable[[T], R]) -> Callable[[T], R]:
-    """The function, which computes its result once for an argument that is the same object as the last one."""
-    last: list[tuple[T, R]] = []
+    """The function, which computes its result once for an argument that is the same object as the last one.
+
+    Argument and result are forgotten when nothing else has the argument: a pod that has gone, and what it contained, stay nowhere. So the
+    argument's class has `weakref=True`, and the result does not refer to the argument.
+    """
+    last: list[tuple[ref[Any], R]] = []
+
+    def forget(gone: ref[Any]) -> None:
+        if any(known is gone for known, _ in last):
+            last.clear()
 
     def remembered(value: T) -> R:
         for known, result in last:  # at most one; threads replace it as a whole
-            if known is value:
+            if known() is value:
                 return result
         result = function(value)
-        last[:] = [(value, result)]
+        last[:] = [(ref(value, forget), result)]
         return result
 
     return remembered

@@ -119,7 +119,7 @@ class ContainerEnd(Value):
     finished_at: int
 
 
-class PodView(Value):
+class PodView(Value, weakref=True):
     """One pod as the runtime has it: sandboxes and containers, newest first.
 
     `pending_exits`: known exits of containers that the runtime still shows running.
@@ -142,11 +142,11 @@ class PodView(Value):
 
     def instances(self, name: str) -> tuple[ContainerView, ...]:
         """All instances of the container of this name, newest first."""
-        return _by_name(self.containers).get(name, ())
+        return _by_name(self).get(name, ())
 
     def container(self, runtime_id: str) -> ContainerView | None:
         """The container with this ID."""
-        return _by_id(self.containers).get(runtime_id)
+        return _by_id(self).get(runtime_id)
 
     @property
     def is_between(self) -> bool:
@@ -202,16 +202,16 @@ class PodView(Value):
 
 
 @remember_last
-def _by_name(containers: tuple[ContainerView, ...]) -> Mapping[str, tuple[ContainerView, ...]]:
+def _by_name(pod: PodView) -> Mapping[str, tuple[ContainerView, ...]]:
     found: dict[str, tuple[ContainerView, ...]] = {}
-    for container in containers:
+    for container in pod.containers:
         found[container.name] = (*found.get(container.name, ()), container)
     return found
 
 
 @remember_last
-def _by_id(containers: tuple[ContainerView, ...]) -> Mapping[str, ContainerView]:
-    return {container.id: container for container in reversed(containers)}
+def _by_id(pod: PodView) -> Mapping[str, ContainerView]:
+    return {container.id: container for container in reversed(pod.containers)}
 
 
 def end_in_words(container: ContainerView) -> str:

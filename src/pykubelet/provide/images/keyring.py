@@ -110,6 +110,12 @@ class PullSecret(RedactedValue):
     data: Mapping[str, bytes]
 
 
+class PodPullSecrets(Value, weakref=True):
+    """Those of a pod."""
+
+    secrets: tuple[PullSecret, ...] = ()
+
+
 class _Entry(msgspec.Struct, frozen=True):
     username: str | None = None
     password: str | None = None
@@ -204,9 +210,9 @@ def _check(is_within: bool, bound: str) -> None:
 
 
 @remember_last
-def secret_keyring(secrets: tuple[PullSecret, ...]) -> Keyring:
+def secret_keyring(pod: PodPullSecrets) -> Keyring:
     """The keyring of a pod's secrets. Raises CredentialError."""
-    return Keyring(secret_entries(secrets))
+    return Keyring(secret_entries(pod.secrets))
 
 
 def node_entries(auths: Mapping[str, Auth]) -> list[tuple[str, Credential]]:

@@ -16,7 +16,7 @@ from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.config.settings import Settings
 from pykubelet.edges.cri.cri_pb2 import PodSandboxConfig
-from pykubelet.provide.images.keyring import PullSecret
+from pykubelet.provide.images.keyring import PodPullSecrets
 
 
 class PullPolicy(StrEnum):
@@ -57,7 +57,7 @@ class ImageRequest(Value):
     image: str
     policy: str
     annotations: Mapping[str, str] = field(default_factory=dict)
-    secrets: tuple[PullSecret, ...] = ()
+    secrets: PodPullSecrets = PodPullSecrets()
     account: PullAccount | None = None
     sandbox_config: PodSandboxConfig | None = None
     runtime_handler: str = ""

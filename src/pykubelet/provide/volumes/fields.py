@@ -58,20 +58,34 @@ def _escaped(character: str) -> str:
 _ESCAPED = _Escapes()
 
 
-@remember_last
 def format_map(values: Mapping[str, str]) -> str:
     """One `key="escaped value"` a line, sorted by key, without a newline at the end."""
     return "\n".join(f"{key}={quote(values[key])}" for key in sorted(values))
 
 
-class MapText(Value):
+class MapText(Value, weakref=True):
     """The text of all labels or annotations, which is made when it is needed: many files may have it."""
 
     values: Mapping[str, str]
 
     def encode(self) -> bytes:
         """The text."""
-        return format_map(self.values).encode()
+        return _text(self).encode()
+
+
+@remember_last
+def _text(made: MapText) -> str:
+    return format_map(made.values)
+
+
+@remember_last
+def _labels(pod: Pod) -> MapText:
+    return MapText(pod.metadata.labels)
+
+
+@remember_last
+def _annotations(pod: Pod) -> MapText:
+    return MapText(pod.metadata.annotations)
 
 
 def field_value(pod: Pod, path: str) -> str | MapText:
@@ -81,9 +95,9 @@ def field_value(pod: Pod, path: str) -> str | MapText:
     """
     match path:
         case "metadata.labels":
-            return MapText(pod.metadata.labels)
+            return _labels(pod)
         case "metadata.annotations":
-            return MapText(pod.metadata.annotations)
+            return _annotations(pod)
     text = metadata_text(pod, path)
     if text is None:
         raise FieldRefError(f"unsupported fieldPath: {path}")

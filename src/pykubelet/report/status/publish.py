@@ -102,20 +102,23 @@ class StatusPublisher:
     async def _follow(self) -> None:
         while True:
             await self._wait()
-            cells, answers, self._answers = self._inputs, self._answers, []
-            news = SnapshotsChanged(
-                cells.pods.get().pods,
-                cells.roster.get(),
-                cells.statuses.get(),
-                cells.lifecycles.get().pods,
-                cells.api.get(),
-            )
-            now = self._clock.monotonic()
-            self._state, requests, notes = decide(self._state, (*answers, news), now, self._periods)
-            for note in notes:
-                log.note(note)
-            for request in requests:
-                self._supervisor.start_root(f"publish-{request.uid}", self._send(request))
+            self._step()
+
+    def _step(self) -> None:
+        cells, answers, self._answers = self._inputs, self._answers, []
+        news = SnapshotsChanged(
+            cells.pods.get().pods,
+            cells.roster.get(),
+            cells.statuses.get(),
+            cells.lifecycles.get().pods,
+            cells.api.get(),
+        )
+        now = self._clock.monotonic()
+        self._state, requests, notes = decide(self._state, (*answers, news), now, self._periods)
+        for note in notes:
+            log.note(note)
+        for request in requests:
+            self._supervisor.start_root(f"publish-{request.uid}", self._send(request))
 
     async def _wait(self) -> None:
         """Wait until something has happened, or something is due."""

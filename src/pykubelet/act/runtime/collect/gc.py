@@ -142,16 +142,18 @@ class ContainerCollector:
 
     async def _follow_ended(self) -> None:
         async for observed in self._inputs.observed.changes():
-            if not self._inputs.ready:
-                continue
-            known = self._inputs.known()
-            for uid in changed_keys(self._seen, observed.pods):
-                view = observed.pods.get(uid)
-                if view is not None and uid not in self._busy:
-                    garbage = plan_ended(view, known.gc_state(uid), self._settings.policy)
-                    if garbage is not None:
-                        self._start(garbage, "container ended")
-            self._seen = observed.pods
+            if self._inputs.ready:
+                self._collect_ended(observed)
+
+    def _collect_ended(self, observed: Observed) -> None:
+        known = self._inputs.known()
+        for uid in changed_keys(self._seen, observed.pods):
+            view = observed.pods.get(uid)
+            if view is not None and uid not in self._busy:
+                garbage = plan_ended(view, known.gc_state(uid), self._settings.policy)
+                if garbage is not None:
+                    self._start(garbage, "container ended")
+        self._seen = observed.pods
 
     async def run_round(self) -> None:
         """Run one complete collection. Failures are logged and recorded as an Event, never raised."""
