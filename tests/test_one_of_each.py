@@ -144,7 +144,7 @@ SINGLES = (
         "back-off by powers",
         grows_by_power,
         # the buckets of a native histogram grow by powers too
-        ("base/kit/backoff.py", "base/kit/native_histograms.py", "edges/cri/wire.py"),
+        ("base/kit/backoff.py", "base/kit/metrics.py", "edges/cri/wire.py"),
         "BackoffPolicy.delay_s",
     ),
     Single("back-off by the last pause", is_scaled_pause, ("base/kit/backoff.py",), "BackoffPolicy.next_s"),

@@ -14,7 +14,7 @@ from longlife.machine import Lines, Node
 from support.reachable import container_sizes, holders, open_descriptors, resident_bytes
 
 from pykubelet.act.pods.worker import HISTORY_LINES
-from pykubelet.base.kit import native_histograms
+from pykubelet.base.kit import metrics
 from pykubelet.base.kit.versions import VERSIONS
 from pykubelet.base.model.diagnostics import StepLog
 from pykubelet.provide.placement.recording import KEPT_STEPS
@@ -32,7 +32,7 @@ BOUNDED = {
     "PodWorker._history": 3 * HISTORY_LINES,
     "PodLifecycle.timeline": 3 * HISTORY_LINES,
     "NativeCounts.positive": 100
-    * native_histograms.MAX_BUCKETS,  # so many series; a new bucket comes with an unusual value
+    * metrics.MAX_NATIVE_BUCKETS,  # so many series; a new bucket comes with an unusual value
     "_Buckets.counts": 100 * 24,  # as many series, of the API server too: kinds of requests come one by one
     "_History.edits": 12 * VERSIONS,  # of each cell with all pods
     "_Edit.keys": 48 * VERSIONS,

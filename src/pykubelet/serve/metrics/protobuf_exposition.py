@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from pykubelet.base.api.protobuf import varint
-from pykubelet.base.kit.metrics import Labels, MetricFamily, MetricSample
-from pykubelet.base.kit.native_histograms import ZERO_THRESHOLD, NativeCounts, spans
+from pykubelet.base.kit.metrics import ZERO_THRESHOLD, Labels, MetricFamily, MetricSample, NativeCounts, spans
 from pykubelet.base.kit.yields import Yields
 from pykubelet.serve.metrics import prometheus_metrics_pb2 as pb
 
