@@ -10,9 +10,8 @@ from pykubelet.app.extensions.guard import Board
 from pykubelet.app.extensions.load import check_policy, load_extensions
 from pykubelet.app.extensions.wiring import ask_points
 from pykubelet.app.parts import Points
-from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.cells import Sink, make_cell
 from pykubelet.base.kit.clock import Clock, SystemClock
-from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.text import escape_controls
 from pykubelet.base.model.extensions import ExtensionStates
 from pykubelet.base.model.kube_events import KubeEvent

@@ -12,10 +12,9 @@ from net.websocket.bytes_of import data, masked, reply
 from serve.streaming.test_relay import RESULT, STDIN, STDOUT, SUCCESS, Pair
 from support.cost import check_cost
 
-from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.cells import Cell, CellWriter, Mailbox
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, Recent, warning

@@ -9,9 +9,9 @@ import pytest
 from hostile.servers import mutated
 from support.cost import check_cost
 
+from pykubelet.base.kit.cells import Mailbox
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.roster import SourceChanged
 from pykubelet.desired.sources.decode import ManifestRules

@@ -8,8 +8,7 @@ import json
 from observe.eviction.samples import GI, MI, make_pod, make_use
 from serve.world import make_world
 
-from pykubelet.base.kit.cells import make_cell
-from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.cells import Mailbox, make_cell
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.evictions import Evictions, PodEviction, SignalState, SignalStates, WouldEvict
 from pykubelet.base.model.ids import PodRef, PodUID

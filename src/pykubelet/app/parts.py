@@ -7,11 +7,19 @@ from typing import Any, Generic, TypeVar
 
 from pykubelet.act.pods.restarts import AskForRestart
 from pykubelet.act.pods.tools import MakeNeed
-from pykubelet.base.kit.cells import Cell, CellWriter, LazyCell, LazyCellWriter, make_cell, make_lazy_cell
+from pykubelet.base.kit.cells import (
+    Cell,
+    CellWriter,
+    LazyCell,
+    LazyCellWriter,
+    Mailbox,
+    Post,
+    make_cell,
+    make_lazy_cell,
+)
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.heartbeat import Heartbeat
-from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.content import Content

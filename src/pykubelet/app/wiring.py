@@ -35,10 +35,10 @@ from pykubelet.app.wiring_server import HEALTH_PORT, wire_ports
 from pykubelet.app.wiring_standalone import wire_standalone
 from pykubelet.app.wiring_tracing import wire_tracing
 from pykubelet.base.api.core import PodStatus
+from pykubelet.base.kit.cells import Mailbox
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.containers import container_hash

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from pykubelet.app.parts import Cells, Loops, Points, SharedParts
 from pykubelet.base.api.core import PodStatus
-from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.cells import Cell, Post
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.evictions import Reclaimed, ReclaimWanted
 from pykubelet.base.model.ids import PodUID
 from pykubelet.edges.host.cgroups.cgroup_stats import detect_reader, own_group, read_boot_time

@@ -10,8 +10,8 @@ from pykubelet.app.parts import Cells, Loops, Points, SharedParts
 from pykubelet.app.prepare import AgentStartError
 from pykubelet.app.version import build_labels
 from pykubelet.base.api.codec import encode
+from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.extensions import ExtensionWanted
 from pykubelet.base.model.node import NodeView

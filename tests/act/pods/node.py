@@ -30,10 +30,9 @@ from pykubelet.act.runtime.lifecycle.userns import UserNamespaceManager
 from pykubelet.act.runtime.render.context import RenderSettings
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.cells import Cell, CellWriter, LazyCell, make_cell, make_lazy_cell, set_on_change
+from pykubelet.base.kit.cells import Cell, CellWriter, LazyCell, Mailbox, Sink, make_cell, make_lazy_cell, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.claims import Claims

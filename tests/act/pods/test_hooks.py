@@ -10,9 +10,9 @@ from act.pods.scenes import REF, box, container, pod, running, view
 from pykubelet.act.pods.hooks import HookRecords, PodHooks
 from pykubelet.act.pods.waitbook import LifecycleChanged, WaitBook
 from pykubelet.act.runtime.lifecycle.start import ContainerStarter
+from pykubelet.base.kit.cells import Mailbox
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.report.status.model import reported_view
 

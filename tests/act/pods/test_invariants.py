@@ -29,8 +29,8 @@ from pykubelet.act.pods.model import (
     Work,
 )
 from pykubelet.act.pods.worker import PodWorker, WorkerCrashed
+from pykubelet.base.kit.cells import Sink
 from pykubelet.base.kit.checks import BrokenInvariantError
-from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage, StartError

@@ -16,7 +16,7 @@ from support.virtual_time import virtual_clock
 
 from pykubelet.act.pods.metrics import RESTARTED, START_DURATIONS, WORK_DURATIONS
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.cells import Mailbox
 from pykubelet.base.model.evictions import Evictions, NodeShutdown, PodEviction
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT

@@ -14,7 +14,7 @@ from msgspec.structs import force_setattr
 from support.virtual_time import virtual_clock
 
 from pykubelet.act.runtime.lifecycle.metrics import STARTED_USERNS, STARTED_USERNS_ERRORS
-from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.cells import Mailbox
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.diagnostics import PodDiagnostics
 from pykubelet.base.model.ids import PodUID

@@ -23,8 +23,7 @@ from pykubelet.act.pods.tools import PodTools
 from pykubelet.act.pods.waitbook import WaitBook
 from pykubelet.act.pods.worker import PodWorker
 from pykubelet.base.api.core import ConfigMap
-from pykubelet.base.kit.cells import make_cell
-from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.kit.cells import Sink, make_cell
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.content import Absent, Content, ContentKind, ObjectKey, Present
 from pykubelet.base.model.kube_events import KubeEvent

@@ -12,9 +12,8 @@ from act.pods.scenes import WALL, box, container, created, exited, pod, probes, 
 from support.virtual_time import virtual_clock
 
 from pykubelet.act.pods.waitbook import SHOW_AFTER_S, LifecycleChanged, WaitBook, general_wait, waits_of
-from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.cells import Mailbox, Sink, make_cell
 from pykubelet.base.kit.clock import ManualClock
-from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason

@@ -29,8 +29,8 @@ from pykubelet.act.pods.model import (
 from pykubelet.act.pods.waitbook import WaitBook
 from pykubelet.act.pods.worker import PodWorker, WorkerCrashed
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cells import Sink
 from pykubelet.base.kit.clock import Clock, ManualClock
-from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage

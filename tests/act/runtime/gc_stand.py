@@ -10,9 +10,8 @@ from support.virtual_time import clock_of_loop
 
 from pykubelet.act.runtime.collect.gc import GcInputs
 from pykubelet.base.api.core import ObjectMeta, Pod
-from pykubelet.base.kit.cells import CellWriter, make_cell
+from pykubelet.base.kit.cells import CellWriter, Sink, make_cell
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.model import labels
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent

@@ -18,10 +18,9 @@ from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderSettings
 from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.cells import Cell, make_cell
+from pykubelet.base.kit.cells import Cell, Sink, make_cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.kube_events import KubeEvent

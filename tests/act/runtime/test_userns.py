@@ -18,9 +18,8 @@ from pykubelet.act.runtime.lifecycle.sandbox import Sandbox, SandboxCells, Sandb
 from pykubelet.act.runtime.lifecycle.userns import UserNamespaceManager, reported_namespace
 from pykubelet.act.runtime.render.context import UserNamespace
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.cells import Sink, make_cell
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.ids import PodUID

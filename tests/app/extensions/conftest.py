@@ -10,9 +10,8 @@ from pykubelet.app.extensions.guard import Board, Guard
 from pykubelet.app.extensions.load import POINTS, LoadedExtension
 from pykubelet.app.extensions.points import Asker
 from pykubelet.app.parts import Points
-from pykubelet.base.kit.cells import Cell, make_cell
+from pykubelet.base.kit.cells import Cell, Mailbox, make_cell
 from pykubelet.base.kit.clock import ManualClock
-from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.model.extensions import ExtensionState, ExtensionStates
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.edges.host.services.limited_call import CallLimits, LimitedCalls

@@ -10,8 +10,7 @@ from support.virtual_time import virtual_clock
 
 from pykubelet.app.extensions.guard import Board
 from pykubelet.app.extensions.processes import ENDED, STARTING, show_state
-from pykubelet.base.kit.cells import make_cell
-from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.kit.cells import Sink, make_cell
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.extensions import ExtensionStates
 from pykubelet.base.model.kube_events import KubeEvent

@@ -10,10 +10,9 @@ import pytest
 from desired.roster.wants import NODE, make_pod, observe, running, stage
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
+from pykubelet.base.kit.cells import Cell, CellWriter, Mailbox, Sink, make_cell
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.heartbeat import Heartbeat
-from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.evictions import NodePressure, NodeShutdown

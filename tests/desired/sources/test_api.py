@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from pykubelet.base.api.core import ObjectMeta, Pod, PodCondition, PodStatus
-from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
+from pykubelet.base.kit.cells import Cell, CellWriter, Mailbox, Sink, make_cell
 from pykubelet.base.kit.clock import ManualClock
-from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID

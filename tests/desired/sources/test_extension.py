@@ -11,7 +11,7 @@ import pytest
 from support.extension_process import FakeProgram
 from support.virtual_time import virtual_clock
 
-from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.kit.cells import Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.extension_process import Point
 from pykubelet.base.model.labels import CONFIG_SOURCE

@@ -12,9 +12,9 @@ import pytest
 from desired.sources.stand import has_only, has_pod, manifest, source
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cells import Mailbox
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged
 from pykubelet.desired.sources.decode import ManifestRules, decode_manifest

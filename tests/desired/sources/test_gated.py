@@ -7,7 +7,7 @@ from desired.roster.wants import make_pod
 
 from pykubelet.base.api.codec import to_object
 from pykubelet.base.api.core import NodeAllocatableResourceClaimStatus
-from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.kit.cells import Sink
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.roster import SourceChanged
 from pykubelet.base.model.sizing import qos_class

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from support.virtual_time import VirtualLoop, virtual_clock
 
+from pykubelet.base.kit.cells import Mailbox
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.roster import SourceChanged
 from pykubelet.desired.sources.decode import ManifestRules

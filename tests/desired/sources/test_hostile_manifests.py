@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cells import Mailbox, Sink
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.remarks import MAX_WORDS
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged

@@ -11,8 +11,8 @@ import pytest
 from desired.roster.wants import make_pod
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cells import Sink
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from aiohttp import web
 
+from pykubelet.base.kit.cells import Sink
 from pykubelet.base.kit.clock import ManualClock
-from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.model.roster import SourceChanged
 from pykubelet.desired.sources.decode import ManifestRules
 from pykubelet.desired.sources.url import UrlSource

@@ -13,9 +13,8 @@ from observe.shutdown.test_loop import running
 from support.virtual_time import VirtualClock, VirtualLoop
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.cells import Mailbox, Sink, make_cell
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.evictions import Evictions, NodePressure, Reclaimed, ReclaimWanted, SignalStates

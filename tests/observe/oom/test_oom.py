@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.kit.cells import Sink
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.observe.oom.decide import OomKill, OomMessages, step
 from pykubelet.observe.oom.loop import OomLoop

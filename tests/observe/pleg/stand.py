@@ -10,9 +10,8 @@ from pathlib import Path
 
 from support.virtual_time import virtual_clock
 
-from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
+from pykubelet.base.kit.cells import Cell, CellWriter, Mailbox, Sink, make_cell
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model import labels
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID

@@ -10,8 +10,7 @@ from typing import Any
 
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import from_object
-from pykubelet.base.kit.cells import make_cell, make_lazy_cell
-from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.kit.cells import Sink, make_cell, make_lazy_cell
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.diagnostics import Diagnostics

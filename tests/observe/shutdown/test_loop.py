@@ -13,9 +13,8 @@ import pytest
 from report.samples import make_pod
 from support.virtual_time import VirtualClock, VirtualLoop
 
-from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
+from pykubelet.base.kit.cells import Cell, CellWriter, Sink, make_cell
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.model.evictions import NodeShutdown
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent

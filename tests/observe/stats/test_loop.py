@@ -13,9 +13,8 @@ from typing import TypeVar, cast
 import pytest
 from support.virtual_time import VirtualClock, VirtualLoop
 
-from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
+from pykubelet.base.kit.cells import Cell, CellWriter, Mailbox, make_cell
 from pykubelet.base.kit.flight import Outcome, SingleFlight
-from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.mounts import MountedVolume, Mounts, PodMounts

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cells import Sink
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersion
 from pykubelet.edges.host.cgroups.cgroups import Cgroups

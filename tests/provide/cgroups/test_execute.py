@@ -13,8 +13,8 @@ import pytest
 from provide.cgroups.conftest import NODE, FakeCgroups, Make, pod
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cells import Sink
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups

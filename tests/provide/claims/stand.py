@@ -15,9 +15,8 @@ from support.api_server import FakeApiServer
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.resource_claims import claims_path
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.cells import Cell, make_cell
+from pykubelet.base.kit.cells import Cell, Sink, make_cell
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.claims import Claims, PodClaims
 from pykubelet.base.model.ids import PodUID, SandboxID

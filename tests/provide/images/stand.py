@@ -6,9 +6,8 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 
-from pykubelet.base.kit.cells import make_lazy_cell
+from pykubelet.base.kit.cells import Sink, make_lazy_cell
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.model.diagnostics import Diagnostics
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent

@@ -10,9 +10,8 @@ import pytest
 from provide.images.stand import FakeRuntime, LoopClock, image, pod
 
 from pykubelet.base.api import core
-from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.cells import Sink, make_cell
 from pykubelet.base.kit.clock import Clock, ManualClock
-from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from provide.images.stand import pod
 
-from pykubelet.base.kit.cells import make_lazy_cell
+from pykubelet.base.kit.cells import Sink, make_lazy_cell
 from pykubelet.base.kit.clock import SystemClock
-from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.model.diagnostics import Diagnostics
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.edges.cri import cri_pb2 as pb

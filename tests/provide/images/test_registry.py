@@ -21,9 +21,8 @@ from testbed import containerd, images, registry
 from testbed.private_runtime import Testbed
 from testbed.registry import Registry
 
-from pykubelet.base.kit.cells import make_cell, make_lazy_cell
+from pykubelet.base.kit.cells import Sink, make_cell, make_lazy_cell
 from pykubelet.base.kit.clock import SystemClock
-from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.diagnostics import Diagnostics
 from pykubelet.base.model.kube_events import KubeEvent

@@ -27,8 +27,7 @@ from pykubelet.base.api.core import (
     VolumeMount,
     VolumeProjection,
 )
-from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
-from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.kit.cells import Cell, CellWriter, Sink, make_cell
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.content import Content, ContentKey, ContentKind, Found, ObjectKey, Present
 from pykubelet.base.model.ids import PodUID

@@ -8,8 +8,8 @@ import pytest
 
 from pykubelet.base.api.codec import from_object, to_object
 from pykubelet.base.api.storage import PersistentVolumeClaim
+from pykubelet.base.kit.cells import Sink
 from pykubelet.base.kit.clock import ManualClock
-from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.edges.kubeapi.errors import ApiError

@@ -19,7 +19,7 @@ from pykubelet.app.extensions.guard import Board
 from pykubelet.app.extensions.processes import first_shown, show_state
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Secret, Volume
-from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.kit.cells import Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.content import Content, ContentKind, ObjectKey, Present
 from pykubelet.base.model.extensions import ExtensionState, ExtensionStates

@@ -23,9 +23,8 @@ from pykubelet.base.api.core import (
     Pod,
     Volume,
 )
-from pykubelet.base.kit.cells import make_cell, make_lazy_cell
+from pykubelet.base.kit.cells import Sink, make_cell, make_lazy_cell
 from pykubelet.base.kit.flight import Outcome, SingleFlight, T, Uncertain
-from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content

@@ -11,7 +11,7 @@ from provide.volumes.samples import check_published, claimed, empty_dir, inputs,
 from support.cost import count_instructions
 
 from pykubelet.base.api.core import HostPathVolumeSource, Pod, Volume
-from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.kit.cells import Sink
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.ids import PodUID

@@ -9,9 +9,8 @@ import pytest
 from report.samples import UID
 from support.cost import bytes_in_use
 
-from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.cells import Mailbox, make_cell
 from pykubelet.base.kit.clock import ManualClock
-from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, Occurrence, Recent, normal, warning

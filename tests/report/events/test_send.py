@@ -14,9 +14,8 @@ from support.memory_api import virtual_api_server
 from support.unreachable import UnreachableClient
 
 from pykubelet.base.api.core import ObjectMeta, Pod
-from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.cells import Mailbox, make_cell
 from pykubelet.base.kit.clock import Clock, ManualClock
-from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodRef, PodUID

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from support.api_server import FakeApiServer
 
 from pykubelet.base.api.core import Taint
-from pykubelet.base.kit.cells import make_cell
-from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.cells import Mailbox, make_cell
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.evictions import NodePressure, NodeShutdown
 from pykubelet.base.model.kube_events import KubeEvent

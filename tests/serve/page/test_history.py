@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.cells import Mailbox, make_cell
 from pykubelet.base.kit.clock import ManualClock
-from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.usage import (
     ContainerUse,

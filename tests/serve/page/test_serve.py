@@ -10,8 +10,7 @@ from report.samples import UID
 from serve.world import NOW, World, make_world
 
 from pykubelet.base.api.codec import decode
-from pykubelet.base.kit.cells import make_cell
-from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.cells import Mailbox, make_cell
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.usage import CpuUse, GroupUse, MemoryUse, NodeUse, PodUse, Usage
 from pykubelet.edges.cri import cri_pb2 as pb

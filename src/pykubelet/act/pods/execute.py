@@ -40,10 +40,10 @@ from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext,
 from pykubelet.act.runtime.render.security import needs_user_namespace
 from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model import containers
 from pykubelet.base.model.containers import container_kind

@@ -34,10 +34,9 @@ from pykubelet.act.pods.metrics import ORPHANED, RESTARTED
 from pykubelet.act.pods.model import CgroupGone, ContentChanged, Event, PodWorkerState, ProbesChanged, RuntimeRestarted
 from pykubelet.act.pods.tools import PodTools
 from pykubelet.act.pods.worker import PodWorker, WorkerCrashed
-from pykubelet.base.kit.cells import Cell, CellWriter, LazyCellWriter, set_on_change
+from pykubelet.base.kit.cells import Cell, CellWriter, LazyCellWriter, Mailbox, Post, set_on_change
 from pykubelet.base.kit.heartbeat import Heartbeat, resync_forever
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, changed_keys, replace
 from pykubelet.base.kit.versions import edited

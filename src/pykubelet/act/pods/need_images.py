@@ -21,8 +21,7 @@ from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext,
 from pykubelet.act.runtime.render.render_config import render_puller
 from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod, Secret
-from pykubelet.base.kit.cells import Cell
-from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.cells import Cell, Post
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.containers import container_field_path, container_kind
 from pykubelet.base.model.content import Content, Found, Present

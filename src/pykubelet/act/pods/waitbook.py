@@ -12,9 +12,8 @@ from typing import Protocol, TypeVar, assert_never
 
 from pykubelet.act.pods.model import PodFailure, PodWorkerState, Work
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.cells import Waitable
+from pykubelet.base.kit.cells import Post, Waitable
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import Stage, StartError
 from pykubelet.base.model.observed import ContainerView, ObservedState, end_in_words

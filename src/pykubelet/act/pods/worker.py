@@ -35,9 +35,9 @@ from pykubelet.act.pods.model import (
     Work,
 )
 from pykubelet.act.pods.waitbook import LifecycleChanged, WaitBook
+from pykubelet.base.kit.cells import Mailbox, Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.tracing import NO_SPAN, NoSpan, Span, is_traced, span
 from pykubelet.base.kit.values import Value, replace

@@ -10,10 +10,9 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from pykubelet.base.kit.cells import CellWriter
+from pykubelet.base.kit.cells import CellWriter, Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.metrics import Counter
 from pykubelet.base.kit.text import shorten
 from pykubelet.base.kit.values import replace

@@ -13,7 +13,7 @@ from pykubelet.app.extensions.load import LoadedExtensions
 from pykubelet.app.extensions.points import Asker
 from pykubelet.app.extensions.views import NodeNow
 from pykubelet.app.parts import Cells, Loops, Points, SharedParts
-from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.cells import Mailbox
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.extensions import ExtensionState, ExtensionWanted, extension_key
 from pykubelet.edges.host.fs.errors import HostError

@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
+from pykubelet.base.kit.cells import Cell, CellWriter, Mailbox, Post, Sink, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.heartbeat import Heartbeat, resync_forever
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Mailbox, Post, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, changed_keys, field, replace
 from pykubelet.base.model.evictions import NodePressure, NodeShutdown

@@ -18,10 +18,9 @@ from collections.abc import AsyncIterator, Mapping
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.selectors import field_selector
 from pykubelet.base.api.times import format_nano_time
-from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.cells import Cell, CellWriter, Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import changed_keys, replace
 from pykubelet.base.kit.versions import edited
 from pykubelet.base.model.ids import PodUID

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 
-from pykubelet.base.kit.cells import set_on_change
+from pykubelet.base.kit.cells import Post, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.extension_process import ExtensionProcessState, Point
 from pykubelet.base.model.roster import SourceChanged
 from pykubelet.desired.sources.decode import ManifestRules

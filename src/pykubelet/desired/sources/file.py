@@ -17,10 +17,10 @@ from collections.abc import Callable
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
+from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.readiness import Overdue
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.labels import SOURCE_FILE

@@ -23,7 +23,7 @@ from pykubelet.base.api.core import (
     Volume,
     VolumeProjection,
 )
-from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.kit.versions import Derived
 from pykubelet.base.model.ids import PodUID

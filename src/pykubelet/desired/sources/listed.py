@@ -9,10 +9,10 @@ the set is not known, so no pod is killed because of it.
 from __future__ import annotations
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged

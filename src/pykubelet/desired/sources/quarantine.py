@@ -15,10 +15,10 @@ from functools import partial
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import format_time
+from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.metrics import Gauge
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.kit.work import WORK

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Protocol
 from urllib.parse import urlsplit, urlunsplit
 
+from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.labels import SOURCE_HTTP
 from pykubelet.base.model.roster import SourceChanged
 from pykubelet.desired.sources.decode import MAX_BYTES, ManifestRules

@@ -12,10 +12,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.cells import Cell, CellWriter, Post
 from pykubelet.base.kit.clock import Clock, moment_of
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.evictions import (

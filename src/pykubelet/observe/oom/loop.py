@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.observe.oom.decide import OomMessages, step, system_oom_event
 

@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
+from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.observed import ObservedState, PodReadWanted, PodView, StopInProgress

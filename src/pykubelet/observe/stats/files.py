@@ -12,11 +12,10 @@ import random
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
-from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.cells import Cell, Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.metrics import Histogram
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace

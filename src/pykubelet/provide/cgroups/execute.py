@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.flight import Done, Failed, Outcome, SingleFlight, Uncertain
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.metrics import Gauge, Histogram
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.ids import PodUID

@@ -15,9 +15,8 @@ from types import TracebackType
 from typing import Self
 
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
-from pykubelet.base.kit.cells import LazyCellWriter
+from pykubelet.base.kit.cells import LazyCellWriter, Post
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.diagnostics import Diagnostics, of_waits
 from pykubelet.base.model.ids import PodUID

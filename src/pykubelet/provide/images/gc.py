@@ -13,11 +13,10 @@ from typing import Protocol
 
 import msgspec
 
-from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.cells import Cell, CellWriter, Mailbox, Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.tracing import span
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.evictions import Reclaimed, ReclaimWanted

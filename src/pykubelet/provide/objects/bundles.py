@@ -14,8 +14,8 @@ from contextlib import aclosing
 
 from pykubelet.base.api.certificates import ClusterTrustBundle
 from pykubelet.base.api.labels import matches_selector
+from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.content import Absent, Found, ObjectKey, Present, TrustBundle, Unreadable
 from pykubelet.base.model.needs import read_signer_name
 from pykubelet.edges.kubeapi.client import ApiClient

@@ -17,10 +17,9 @@ from pykubelet.base.api.certificates import PodCertificateRequest, PodCertificat
 from pykubelet.base.api.core import ObjectMeta, OwnerReference, Pod, PodCertificateProjection
 from pykubelet.base.api.key_types import KEY_TYPES
 from pykubelet.base.api.selectors import field_selector
-from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.cells import Cell, Post
 from pykubelet.base.kit.clock import Moment, moment_of
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, changed_keys
 from pykubelet.base.model.content import Absent, CertificateKey, CertificateRecord, Found, Pending, Present, wait_label

@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.cells import CellWriter, set_on_change
+from pykubelet.base.kit.cells import CellWriter, Mailbox, set_on_change
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import changed_keys
 from pykubelet.base.kit.yields import Yields

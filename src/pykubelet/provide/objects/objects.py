@@ -16,9 +16,8 @@ from contextlib import aclosing
 from enum import StrEnum
 
 from pykubelet.base.api.selectors import field_selector
-from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.cells import Cell, Post
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.attachments import attachment_names

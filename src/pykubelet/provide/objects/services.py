@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from pykubelet.base.api.core import Service
+from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.listwatch import Listed, WatchPeriods, follow

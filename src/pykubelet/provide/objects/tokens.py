@@ -12,9 +12,9 @@ import asyncio
 import random
 from contextlib import AbstractAsyncContextManager, nullcontext
 
+from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.content import Found, Present, TokenKey, Unreadable
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError

@@ -16,10 +16,10 @@ from functools import partial
 from typing import Protocol, TypeVar, assert_never
 
 from pykubelet.base.api.storage import VolumeAttachment
+from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Outcome, SingleFlight, Uncertain, value_of
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.ids import PodUID

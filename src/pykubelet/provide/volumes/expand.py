@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pykubelet.base.api.storage import PersistentVolumeClaim, VolumeAttachment
+from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
 from pykubelet.base.model.claim_sizes import IN_PROGRESS, done_patch, resize_state

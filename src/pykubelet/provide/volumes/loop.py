@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 
-from pykubelet.base.kit.cells import Cell, CellWriter, LazyCellWriter, set_on_change
+from pykubelet.base.kit.cells import Cell, CellWriter, LazyCellWriter, Mailbox, Post, set_on_change
 from pykubelet.base.kit.clock import Clock, Moment, moment_of
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import Content

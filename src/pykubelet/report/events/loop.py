@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
-from pykubelet.base.kit.cells import CellWriter
+from pykubelet.base.kit.cells import CellWriter, Mailbox, Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import EventType, KubeEvent, Occurrence, Recent
 from pykubelet.report.events.correlate import Correlator, SpamFilter

@@ -22,10 +22,9 @@ from collections import OrderedDict
 import msgspec
 
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.cells import Cell, Mailbox
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.kube_events import Occurrence

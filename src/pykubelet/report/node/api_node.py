@@ -16,10 +16,9 @@ from contextlib import aclosing
 from pykubelet.base.api.core import Node
 from pykubelet.base.api.selectors import field_selector
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.cells import CellWriter
+from pykubelet.base.kit.cells import CellWriter, Mailbox, Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.kube_events import KubeEvent, normal
 from pykubelet.base.model.node import ApiNode, NodeWanted

@@ -23,10 +23,9 @@ from typing import Protocol
 from pykubelet.base.api.core import ContainerImage, Node, NodeStatus
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.cells import Cell, CellWriter, make_cell, set_on_change
+from pykubelet.base.kit.cells import Cell, CellWriter, Mailbox, Post, make_cell, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.metrics import Gauge
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace

@@ -18,9 +18,8 @@ from pykubelet.act.pods.recording import record
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import encode
 from pykubelet.base.api.times import parse_time
-from pykubelet.base.kit.cells import Cell, LazyCell
+from pykubelet.base.kit.cells import Cell, LazyCell, Post
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.content import Content

@@ -9,10 +9,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from pykubelet.base.api.codec import encode
-from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.cells import Cell, Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.exposition import CONTENT_TYPE, render_metrics
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.metrics import PROBES, REGISTRY, MetricFamily, MetricSample
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.usage import Usage, UsageWanted

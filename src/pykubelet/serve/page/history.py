@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.cells import Cell, Post
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodUID

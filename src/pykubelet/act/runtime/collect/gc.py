@@ -24,11 +24,10 @@ from pykubelet.act.runtime.collect.gc_files import (
 from pykubelet.act.runtime.collect.gc_plan import GcFacts, GcPolicy, PodGarbage, plan_ended, plan_gc, unknown_pod_dirs
 from pykubelet.act.runtime.lifecycle.removal import remove_container, remove_sandbox
 from pykubelet.base.kit.bulkhead import Bulkhead
-from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.cells import Cell, CellWriter, Mailbox, Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.tracing import span

@@ -13,7 +13,7 @@ from pykubelet.act.runtime.lifecycle.metrics import HTTP_FALLBACKS, SLEEPS_CUT_S
 from pykubelet.act.runtime.render.context import AnyContainer
 from pykubelet.base.api.core import ExecAction, HTTPGetAction, LifecycleHandler
 from pykubelet.base.api.intorstring import go_quotable, port_problem, resolve_port
-from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.text import shorten
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import ContainerID, PodRef

@@ -24,9 +24,9 @@ from pykubelet.act.runtime.render.env import parse_env_file
 from pykubelet.act.runtime.render.render_config import HEAVY, log_path, render_container, weight
 from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain, value_of
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import beside, finish
 from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value, replace

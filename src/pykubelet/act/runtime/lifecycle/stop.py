@@ -18,9 +18,9 @@ from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_w
 from pykubelet.act.runtime.lifecycle.removal import remove_container, remove_sandbox
 from pykubelet.base.api.core import LifecycleHandler, Pod, Probe
 from pykubelet.base.api.intorstring import go_quotable
+from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value
 from pykubelet.base.kit.yields import gather_staggered
 from pykubelet.base.model.containers import container_field_path, find_container
