@@ -43,8 +43,8 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.machine import read_machine
 from pykubelet.edges.host.proc.procfs import read_hostname
 from pykubelet.edges.host.proc.topology import read_topology
+from pykubelet.provide.cgroups.decide import cgroup_parent
 from pykubelet.provide.cgroups.model import CgroupDriver, resource_settings
-from pykubelet.provide.cgroups.names import cgroup_parent
 from pykubelet.provide.claims.state import StateError, decode_state
 from pykubelet.provide.claims.store import STATE_FILE as CLAIMS
 from pykubelet.provide.placement.checkpoint import StateFileError

@@ -31,8 +31,8 @@ from pykubelet.observe.stats.files import FileSettings
 from pykubelet.observe.stats.loop import StatsInputs, StatsLoop
 from pykubelet.observe.stats.own_usage import log_own_usage
 from pykubelet.observe.stats.tree import UsageSources
+from pykubelet.provide.cgroups.decide import driver_path, node_group
 from pykubelet.provide.cgroups.model import resource_settings
-from pykubelet.provide.cgroups.names import driver_path, node_group
 
 EXEC_PROBES_PER_CPU = 2
 

@@ -1,4 +1,4 @@
-"""How much each group gets, by the rules at the head of `decide`."""
+"""The names of the groups, as runtimes and systemd expect them, and how much each gets, by the rules at the head of `decide`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.sizing import QOSClass
 from pykubelet.base.model.version import Release
 from pykubelet.config.gates import FeatureGates
@@ -257,3 +258,57 @@ def test_while_a_pod_is_resized_its_group_holds_both_sizes() -> None:
     assert decide.wider(before, after) == both
     free = replace(before, cpu_quota_us=UNLIMITED, memory_bytes=None)
     assert decide.wider(free, after) == replace(both, cpu_quota_us=UNLIMITED, memory_bytes=None)
+
+
+UID = PodUID("5a6b-12cd")
+FS, SD = CgroupDriver.CGROUPFS, CgroupDriver.SYSTEMD
+
+
+@pytest.mark.parametrize(
+    ("root", "qos", "path"),
+    [
+        ("/", QOSClass.GUARANTEED, "/kubepods/pod5a6b-12cd"),
+        ("", QOSClass.BURSTABLE, "/kubepods/burstable/pod5a6b-12cd"),
+        ("/a/b/", QOSClass.BEST_EFFORT, "/a/b/kubepods/besteffort/pod5a6b-12cd"),
+    ],
+)
+def test_cgroupfs(root: str, qos: QOSClass, path: str) -> None:
+    settings = ResourceSettings(cgroup_root=root)
+    assert decide.driver_path(decide.pod_group(settings, qos, UID), FS) == path
+    assert decide.cgroup_parent(settings, qos, UID) == path
+
+
+def test_systemd() -> None:
+    settings = ResourceSettings(driver=SD)
+    group = decide.pod_group(settings, QOSClass.BURSTABLE, UID)
+    leaf = "kubepods-burstable-pod5a6b_12cd.slice"
+    assert decide.driver_path(group, SD) == f"/kubepods.slice/kubepods-burstable.slice/{leaf}"
+    assert decide.cgroup_parent(settings, QOSClass.BURSTABLE, UID) == leaf
+    assert decide.cgroup_parent(settings, QOSClass.GUARANTEED, UID) == "kubepods-pod5a6b_12cd.slice"
+    rooted = ResourceSettings(driver=SD, cgroup_root="/my-root")
+    assert decide.driver_path(decide.node_group(rooted), SD) == "/my_root.slice/my_root-kubepods.slice"
+    assert decide.driver_path((), SD) == "/"
+
+
+def test_without_qos_groups_the_root_is_the_parent() -> None:
+    settings = ResourceSettings(cgroup_root="/mine", cgroups_per_qos=False)
+    assert decide.cgroup_parent(settings, QOSClass.BURSTABLE, UID) == "/mine"
+    assert decide.node_group(settings) == ("mine",)
+
+
+@pytest.mark.parametrize("driver", [FS, SD])
+@pytest.mark.parametrize("qos", list(QOSClass))
+def test_uid_is_read_back_from_the_directory(driver: CgroupDriver, qos: QOSClass) -> None:
+    settings = ResourceSettings(driver=driver, cgroup_root="/r-1")
+    parent = decide.qos_group(settings, qos)
+    entry = decide.driver_path(decide.pod_group(settings, qos, UID), driver).rpartition("/")[2]
+    assert decide.read_pod_uid(entry, parent, driver) == UID
+    for other in ("burstable", "crio-1.scope", "kubepods-burstable.slice", "pod", "system.slice"):
+        assert decide.read_pod_uid(other, parent, driver) is None
+
+
+def test_groups_named_in_the_configuration() -> None:
+    assert decide.parse_group("/sys/kubelet", FS) == ("sys", "kubelet")
+    assert decide.parse_group("/runtime.slice/runtime-my_kube.slice", SD) == ("runtime", "my-kube")
+    assert decide.parse_group("system.slice", SD) == ("system",)
+    assert decide.quoted(("a", "kubepods")) == '["a" "kubepods"]'

@@ -22,7 +22,7 @@ from pykubelet.edges.plugins.extension_memory import OfferMemory
 from pykubelet.edges.plugins.extension_process import ExtensionProcess, ExtensionProgram
 from pykubelet.observe.probes.execute import Prober
 from pykubelet.observe.probes.extension import ExtensionProber
-from pykubelet.provide.cgroups.names import driver_path, split_root
+from pykubelet.provide.cgroups.decide import driver_path, split_root
 from pykubelet.provide.volumes.flex.extension_calls import ProcessVolumes
 from pykubelet.provide.volumes.kind import ExtensionVolumes
 from pykubelet.report.observers.loop import ObserverLoop

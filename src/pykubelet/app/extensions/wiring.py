@@ -18,8 +18,8 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.extensions import ExtensionState, ExtensionWanted, extension_key
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.services.limited_call import CallLimits, LimitedCalls
+from pykubelet.provide.cgroups.decide import driver_path, node_group
 from pykubelet.provide.cgroups.model import resource_settings
-from pykubelet.provide.cgroups.names import driver_path, node_group
 
 
 def wire_extensions(

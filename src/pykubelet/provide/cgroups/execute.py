@@ -28,7 +28,7 @@ from pykubelet.edges.host.cgroups.cgroups import Cgroups
 from pykubelet.edges.host.cgroups.cgroups_v1 import CgroupsV1
 from pykubelet.edges.host.cgroups.realtime import give_realtime
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.provide.cgroups import decide, names
+from pykubelet.provide.cgroups import decide
 from pykubelet.provide.cgroups.model import (
     CgroupDriver,
     CgroupError,
@@ -124,7 +124,7 @@ class PodCgroups:
 
     def cgroup_parent(self, pod: Pod) -> str:
         """`linux.cgroup_parent` of the pod's sandbox."""
-        return names.cgroup_parent(self._settings, qos_class(pod), PodUID(pod.metadata.uid))
+        return decide.cgroup_parent(self._settings, qos_class(pod), PodUID(pod.metadata.uid))
 
     # The node
 
@@ -142,10 +142,10 @@ class PodCgroups:
             listed = " ".join(missing)
             raise ResourcesError(f"system validation failed - Following Cgroup subsystem not mounted: [{listed}]")
         if self._settings.cgroups_per_qos:
-            root = names.split_root(self._settings.cgroup_root)
+            root = decide.split_root(self._settings.cgroup_root)
             try:
                 # The name is a path with both drivers.
-                self._check_usable(root, names.driver_path(root, CgroupDriver.CGROUPFS))
+                self._check_usable(root, decide.driver_path(root, CgroupDriver.CGROUPFS))
             except HostError as error:
                 raise ResourcesError(f"error validating root container [{' '.join(root)}] : {error}") from error
             await self._call_root("create", self._make_groups)
@@ -155,13 +155,13 @@ class PodCgroups:
                 await self._enforce_reserved(title, word, compressible)
 
     def _make_groups(self) -> None:
-        node = names.node_group(self._settings)
+        node = decide.node_group(self._settings)
         self._cgroups.create(self._path(node), CgroupLimits())
         for qos, limits in decide.qos_limits((), self._node, self._settings).items():
             if qos is not QOSClass.BEST_EFFORT:
                 # Pods may be running: the group keeps its shares and protection until the pods are known.
                 limits = CgroupLimits(huge_pages=limits.huge_pages)
-            self._cgroups.create(self._path(names.qos_group(self._settings, qos)), limits)
+            self._cgroups.create(self._path(decide.qos_group(self._settings, qos)), limits)
 
     async def _call_root(self, what: str, work: Callable[[], T]) -> T:
         """Run one step of the start. Repeated without an answer, because systemd may be busy for long during boot."""
@@ -192,7 +192,7 @@ class PodCgroups:
 
     async def retry_node_limits(self) -> None:
         """Set the limits of the group of all pods unless they are set already."""
-        name = names.node_group(self._settings)
+        name = decide.node_group(self._settings)
         if self._limited or not name:
             return
         limits = decide.node_limits(self._node, self._settings)
@@ -204,7 +204,7 @@ class PodCgroups:
             message = "Updated Node Allocatable limit across pods"
             self._recorder.post(normal(EVENT_NODE_ALLOCATABLE_ENFORCED, message))
             return
-        message = f"Failed to update Node Allocatable Limits {names.quoted(name)}: {problem}"
+        message = f"Failed to update Node Allocatable Limits {decide.quoted(name)}: {problem}"
         self._recorder.post(warning(EVENT_FAILED_NODE_ALLOCATABLE, message))
 
     async def _enforce_reserved(self, title: str, word: str, compressible: bool) -> None:
@@ -212,7 +212,7 @@ class PodCgroups:
         settings = self._settings
         group = settings.system_reserved_cgroup if is_system else settings.kube_reserved_cgroup
         amounts = settings.system_reserved if is_system else settings.kube_reserved
-        name = names.parse_group(group, settings.driver)
+        name = decide.parse_group(group, settings.driver)
         limits = decide.reserved_limits(amounts, self._node, settings, compressible=compressible)
         problem = await self._try(f"cgroup:{word}-reserved", lambda: self._enforce(name, limits), aside=True)
         if problem is not None:
@@ -222,21 +222,21 @@ class PodCgroups:
         message = f"Updated limits on {word} reserved cgroup {group}"
         self._recorder.post(normal(EVENT_NODE_ALLOCATABLE_ENFORCED, message))
 
-    def _enforce(self, name: names.GroupName, limits: CgroupLimits) -> None:
+    def _enforce(self, name: decide.GroupName, limits: CgroupLimits) -> None:
         path = self._path(name)
         self._check_usable(name, path)
         self._cgroups.update(path, limits)
 
-    def _check_usable(self, name: names.GroupName, path: str) -> None:
+    def _check_usable(self, name: decide.GroupName, path: str) -> None:
         """Raise a HostError with the reference kubelet's text unless all controllers can limit the group."""
         try:
             missing = self._cgroups.missing(path)
         except HostError as error:
-            message = f"could not read controllers for cgroup {names.quoted(name)}: {error}"
+            message = f"could not read controllers for cgroup {decide.quoted(name)}: {error}"
             raise _UnusableGroup(error.op, path, error.errno_name, message) from error
         if missing:
             kind = "paths" if self._cgroups.version is CgroupVersion.V1 else "controllers"
-            message = f"cgroup {names.quoted(name)} has some missing {kind}: {', '.join(missing)}"
+            message = f"cgroup {decide.quoted(name)} has some missing {kind}: {', '.join(missing)}"
             raise _UnusableGroup("check", path, "ENOENT", message)
 
     # QoS groups
@@ -254,7 +254,7 @@ class PodCgroups:
         for qos, limits in decide.qos_limits(shares, self._node, self._settings).items():
             if self._applied.get(qos) == limits and not force:
                 continue
-            path = self._path(names.qos_group(self._settings, qos))
+            path = self._path(decide.qos_group(self._settings, qos))
             work = _creating(self._cgroups, path, limits)
             problem = await self._try(f"cgroup:{qos}", work, aside=limits.memory_bytes is not None)
             if problem is None:
@@ -290,7 +290,7 @@ class PodCgroups:
         if not self._settings.cgroups_per_qos:
             return None
         uid = PodUID(pod.metadata.uid)
-        path = self._path(names.pod_group(self._settings, qos_class(pod), uid))
+        path = self._path(decide.pod_group(self._settings, qos_class(pod), uid))
         limits = self._limits(pod, exclusive_cpus=exclusive_cpus)
         if self._settings.ask_extensions is not None:
             await self._protect(pod)
@@ -306,7 +306,7 @@ class PodCgroups:
         if not self._settings.cgroups_per_qos:
             return None
         uid = PodUID(after.metadata.uid)
-        path = self._path(names.pod_group(self._settings, qos_class(after), uid))
+        path = self._path(decide.pod_group(self._settings, qos_class(after), uid))
         limits = decide.wider(
             self._limits(before, exclusive_cpus=exclusive_cpus), self._limits(after, exclusive_cpus=exclusive_cpus)
         )
@@ -358,8 +358,8 @@ class PodCgroups:
                 else "cpu.rt_runtime_us needs cgroup v1, the cgroup driver cgroupfs and cgroupsPerQOS"
             )
         uid = PodUID(pod.metadata.uid)
-        path = self._path((*names.pod_group(settings, qos_class(pod), uid), container))
-        top = self._path(names.split_root(settings.cgroup_root))
+        path = self._path((*decide.pod_group(settings, qos_class(pod), uid), container))
+        top = self._path(decide.split_root(settings.cgroup_root))
         problem = await self._try(f"cgroup:{uid}", lambda: give_realtime(driver, top, path, runtime_us))
         return f"the time for real-time scheduling cannot be set: {problem}" if problem is not None else ""
 
@@ -368,7 +368,7 @@ class PodCgroups:
         if not self._settings.cgroups_per_qos:
             return False
         uid = PodUID(pod.metadata.uid)
-        path = self._path(names.pod_group(self._settings, qos_class(pod), uid))
+        path = self._path(decide.pod_group(self._settings, qos_class(pod), uid))
         outcome = await self._run(f"cgroup:{uid}", lambda: self._cgroups.exists(path))
         if isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
             raise outcome.error
@@ -379,7 +379,7 @@ class PodCgroups:
         if not self._settings.cgroups_per_qos:
             return None
         uid = PodUID(pod.metadata.uid)
-        path = self._path(names.pod_group(self._settings, qos_class(pod), uid))
+        path = self._path(decide.pod_group(self._settings, qos_class(pod), uid))
         outcome = await self._run(f"cgroup:{uid}", lambda: self._cgroups.memory_used(path))
         if isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
             raise outcome.error
@@ -441,9 +441,9 @@ class PodCgroups:
     def _list(self) -> frozenset[PodUID]:
         found: set[PodUID] = set()
         for qos in QOSClass:
-            group = names.qos_group(self._settings, qos)
+            group = decide.qos_group(self._settings, qos)
             for entry in self._cgroups.children(self._path(group)):
-                uid = names.read_pod_uid(entry, group, self._settings.driver)
+                uid = decide.read_pod_uid(entry, group, self._settings.driver)
                 if uid is not None:
                     found.add(uid)
         return frozenset(found)
@@ -464,11 +464,11 @@ class PodCgroups:
 
     # Shared
 
-    def _path(self, name: names.GroupName) -> str:
-        return names.driver_path(name, self._settings.driver)
+    def _path(self, name: decide.GroupName) -> str:
+        return decide.driver_path(name, self._settings.driver)
 
     def _possible_paths(self, uid: PodUID) -> tuple[str, ...]:
-        return tuple(self._path(names.pod_group(self._settings, qos, uid)) for qos in QOSClass)
+        return tuple(self._path(decide.pod_group(self._settings, qos, uid)) for qos in QOSClass)
 
     async def _run(self, key: str, work: Callable[[], T], operation: str = "", *, aside: bool = False) -> Outcome[T]:
         """Run work on a cgroup. Most cgroup files answer in microseconds, less than a thread costs, so the work runs inline.
