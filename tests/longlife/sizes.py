@@ -15,7 +15,7 @@ from support.reachable import container_sizes, holders, open_descriptors, reside
 
 from pykubelet.act.pods.worker import HISTORY_LINES
 from pykubelet.base.kit import metrics
-from pykubelet.base.kit.versions import VERSIONS
+from pykubelet.base.kit.values import VERSIONS
 from pykubelet.base.model.diagnostics import StepLog
 from pykubelet.provide.placement.recording import KEPT_STEPS
 from pykubelet.report.events import correlate, loop, send

@@ -10,8 +10,7 @@ import pytest
 
 from pykubelet.base.kit.cells import Cell, Mailbox, Sink, make_cell, make_lazy_cell, set_on_change
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value, field, replace
-from pykubelet.base.kit.versions import VersionedMap, edited
+from pykubelet.base.kit.values import Value, VersionedMap, edited, field, replace
 
 
 async def settle() -> None:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from support.cost import count_instructions
 
 from pykubelet.base.api.core import Pod, PodCondition, PodStatus, Taint
-from pykubelet.base.kit.values import replace
-from pykubelet.base.kit.versions import VersionedMap, edited, follow_up
+from pykubelet.base.kit.values import VersionedMap, edited, follow_up, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import Lifecycles

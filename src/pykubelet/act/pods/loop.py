@@ -38,8 +38,7 @@ from pykubelet.base.kit.cells import Cell, CellWriter, LazyCellWriter, Mailbox, 
 from pykubelet.base.kit.heartbeat import Heartbeat, resync_forever
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value, changed_keys, replace
-from pykubelet.base.kit.versions import edited
+from pykubelet.base.kit.values import Value, changed_keys, edited, replace
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.diagnostics import Diagnostics, PodDiagnostics
 from pykubelet.base.model.evictions import Evictions, NodeShutdown

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.values import Value, field
-from pykubelet.base.kit.versions import Derived
+from pykubelet.base.kit.values import Derived, Value, field
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR, CONFIG_SOURCE, SOURCE_API

@@ -27,8 +27,7 @@ from typing import assert_never
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import parse_time
-from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.kit.versions import VersionedMap, edited
+from pykubelet.base.kit.values import Value, VersionedMap, edited, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import SOURCE_API

@@ -14,8 +14,7 @@ from itertools import repeat
 from operator import add, neg
 from typing import Generic, TypeVar
 
-from pykubelet.base.kit.values import Value, field, replace
-from pykubelet.base.kit.versions import VersionMark, edited
+from pykubelet.base.kit.values import Value, VersionMark, edited, field, replace
 from pykubelet.base.model.ids import PodUID
 
 K = TypeVar("K", bound=Hashable)

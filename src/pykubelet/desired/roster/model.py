@@ -7,8 +7,7 @@ from enum import StrEnum
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
-from pykubelet.base.kit.values import Value, field
-from pykubelet.base.kit.versions import Derived
+from pykubelet.base.kit.values import Derived, Value, field
 from pykubelet.base.model.evictions import NodePressure
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import Lifecycles

@@ -14,8 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from pykubelet.base.kit.values import replace
-from pykubelet.base.kit.versions import edited
+from pykubelet.base.kit.values import edited, replace
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.placement import Placements
 from pykubelet.desired.roster.decide import counted_now, would_admit

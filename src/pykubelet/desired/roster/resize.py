@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.base.api.core import Container, Pod, ResourceRequirements
-from pykubelet.base.kit.values import replace
-from pykubelet.base.kit.versions import edited
+from pykubelet.base.kit.values import edited, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import Stage

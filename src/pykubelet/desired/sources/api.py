@@ -21,8 +21,7 @@ from pykubelet.base.api.times import format_nano_time
 from pykubelet.base.kit.cells import Cell, CellWriter, Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.values import changed_keys, replace
-from pykubelet.base.kit.versions import edited
+from pykubelet.base.kit.values import changed_keys, edited, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_SEEN, CONFIG_SOURCE, SOURCE_API
 from pykubelet.base.model.node import NodeView

@@ -24,8 +24,7 @@ from pykubelet.base.api.core import (
     VolumeProjection,
 )
 from pykubelet.base.kit.cells import Post
-from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.kit.versions import Derived
+from pykubelet.base.kit.values import Derived, Value, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.node import BIND_OPTIONS
 from pykubelet.base.model.restart import ACTION_RESTART_ALL, ALWAYS

@@ -31,8 +31,7 @@ from pykubelet.base.api.codec import DecodeError, decode
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.values import Value, field, sharing_parts
-from pykubelet.base.kit.versions import VersionedMap, edited
+from pykubelet.base.kit.values import Value, VersionedMap, edited, field, sharing_parts
 from pykubelet.edges.kubeapi.errors import ApiError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from pykubelet.base.kit.cells import CellWriter
-from pykubelet.base.kit.versions import edited
+from pykubelet.base.kit.values import edited
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.observed import ContainerEnd, Observed, PodView
 from pykubelet.observe.pleg.decide import merge_view

@@ -20,8 +20,7 @@ from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value, changed_keys, field, replace
-from pykubelet.base.kit.versions import edited
+from pykubelet.base.kit.values import Value, changed_keys, edited, field, replace
 from pykubelet.base.kit.work import WORK
 from pykubelet.base.kit.yields import Yields
 from pykubelet.base.model.claims import Claims
