@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from enum import Enum
 from functools import cache
@@ -160,7 +160,7 @@ def mutable_parts(kind: Any, path: str, known: set[Any]) -> Iterator[str]:
     known.add(kind)
     if get_origin(kind) is not None:
         is_api = path.startswith("pykubelet.base.api.")
-        if get_origin(kind) in (list, set) or (get_origin(kind) is dict and not is_api):
+        if get_origin(kind) in (list, set, deque) or (get_origin(kind) is dict and not is_api):
             yield f"{path}: {kind}"
         for part in get_args(kind):
             yield from mutable_parts(part, path, known)
@@ -183,4 +183,6 @@ def test_a_snapshot_with_a_log_in_it_is_found() -> None:
     class Worker(Struct, frozen=True):
         steps: StepLog
 
-    assert [line.rpartition(".")[2] for line in mutable_parts(Worker, "", set())] == ["steps: StepLog"]
+    assert [line.partition(": ")[2].partition("[")[0] for line in mutable_parts(Worker, "", set())] == [
+        "collections.deque"
+    ]

@@ -7,7 +7,7 @@ import gc
 import itertools
 import os
 import resource
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from longlife.machine import Lines, Node
@@ -16,7 +16,6 @@ from support.reachable import container_sizes, holders, open_descriptors, reside
 from pykubelet.act.pods.worker import HISTORY_LINES
 from pykubelet.base.kit import metrics
 from pykubelet.base.kit.values import VERSIONS
-from pykubelet.base.model.diagnostics import StepLog
 from pykubelet.provide.placement.recording import KEPT_STEPS
 from pykubelet.report.events import correlate, loop, send
 
@@ -132,7 +131,7 @@ class Scale:
 
 def _full_late() -> list[object]:
     """Logs of a fixed number of steps, which take a month to be full."""
-    return [log for log in gc.get_objects() if isinstance(log, StepLog) and log.kept == KEPT_STEPS]
+    return [log for log in gc.get_objects() if isinstance(log, deque) and log.maxlen == KEPT_STEPS]
 
 
 def _count_files(folder: str) -> int:

@@ -62,9 +62,9 @@ def crashed(ask: AskForRestart | None) -> bytes:
     for at in (1.0, 2.0):
         event = RuntimeChanged(view(box(0), exited("app", code=1, ended=WALL), read_at=at), WALL)
         after, commands = step(state, event, at, rules)
-        log.add(WorkerStep(at, state, event, rules, after, commands))
+        log.append(WorkerStep(at, state, event, rules, after, commands))
         state = after
-    return json.dumps(record(log.snapshot(), "1.0")).encode()
+    return json.dumps(record(log, "1.0")).encode()
 
 
 def test_the_answers_of_extensions_are_part_of_a_recording() -> None:

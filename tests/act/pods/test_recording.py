@@ -12,7 +12,7 @@ from pykubelet.act.pods.decide import step
 from pykubelet.act.pods.model import Event, KillRequested, PodWorkerState, RuntimeChanged, StopEnded, SyncEnded
 from pykubelet.act.pods.recording import record
 from pykubelet.base.model.containers import container_hash
-from pykubelet.base.model.diagnostics import KEPT_STEPS, StepLog, WorkerStep
+from pykubelet.base.model.diagnostics import StepLog, WorkerStep
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.observed import ObservedState
 
@@ -34,23 +34,13 @@ def life_of_a_pod() -> StepLog:
     ]
     for at, event in events:
         after, commands = step(state, event, at, RULES)
-        log.add(WorkerStep(at, state, event, RULES, after, commands))
+        log.append(WorkerStep(at, state, event, RULES, after, commands))
         state = after
     return log
 
 
 def document() -> dict[str, Any]:
-    made = record(life_of_a_pod().snapshot(), "1.0")
+    made = record(life_of_a_pod(), "1.0")
     assert made is not None
     decoded: dict[str, Any] = json.loads(json.dumps(made))
     return decoded
-
-
-def test_the_log_keeps_the_newest_steps_only() -> None:
-    log, recorded = StepLog(), life_of_a_pod().snapshot()[0]
-    for at in range(KEPT_STEPS + 5):
-        log.add(
-            WorkerStep(float(at), recorded.state, recorded.event, recorded.rules, recorded.after, recorded.commands)
-        )
-    kept = log.snapshot()
-    assert (len(kept), kept[0].at, kept[-1].at) == (KEPT_STEPS, 5.0, KEPT_STEPS + 4.0)

@@ -38,7 +38,7 @@ def busy_node(name: str, policy: str = "restricted", scope: str = "container") -
 
 
 def recorded(node: FilledNode) -> Any:
-    document = record_placement(node.log.snapshot(), "1.2.3")
+    document = record_placement(node.log, "1.2.3")
     return json.loads(json.dumps(document))
 
 
@@ -54,7 +54,7 @@ def test_many_devices_hold_nothing_up() -> None:
         node.admit(random_pod(random, number, cpus=1, resources=(GPU,)))
 
     async def record() -> None:
-        document = record_placement(node.log.snapshot(), "1.2.3")
+        document = record_placement(node.log, "1.2.3")
         assert document is not None
         assert len(encode(document)) > 900_000
 
@@ -62,7 +62,7 @@ def test_many_devices_hold_nothing_up() -> None:
     more = DeviceResource(frozenset([*ids, "one more"]))
     node.managers = replace(node.managers, devices=replace(node.devices, resources={GPU: more}))
     node.admit(random_pod(random, -1, cpus=1))
-    assert record_placement(node.log.snapshot(), "1.2.3") is None
+    assert record_placement(node.log, "1.2.3") is None
 
 
 def test_pods_are_recorded_by_names_and_resources_only() -> None:

@@ -13,6 +13,7 @@ from pykubelet.base.api.quantity import parse
 from pykubelet.base.api.resource_claims import ApiClaim
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.claims import ClaimDevice
+from pykubelet.base.model.diagnostics import StepLog
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.machine import MachineTopology
 from pykubelet.base.model.placement import DeviceResource, group_by_nodes
@@ -30,7 +31,7 @@ from pykubelet.provide.placement.devices.device_manager import DeviceManager
 from pykubelet.provide.placement.managers import Managers
 from pykubelet.provide.placement.memory_manager import MemoryManager, MemoryPolicy, start_memory_manager
 from pykubelet.provide.placement.provider import PreferredAllocationRequest
-from pykubelet.provide.placement.recording import add_admission, add_release, make_log
+from pykubelet.provide.placement.recording import KEPT_STEPS, add_admission, add_release
 from pykubelet.provide.placement.topology_options import Topology, read_topology
 from pykubelet.provide.placement.topology_scopes import Admitted, PlacementRejection, admit
 
@@ -87,7 +88,7 @@ class FilledNode:
         self.pods: dict[str, Pod] = {}
         self.restarts = 0
         self.claims: Cache = {}
-        self.log = make_log()
+        self.log = StepLog(maxlen=KEPT_STEPS)
         self.rejections: list[str] = []
         #: The managers that the last rejected pod was rejected by.
         self.rejected_by = managers

@@ -43,7 +43,7 @@ from pykubelet.base.kit.tracing import NO_SPAN, NoSpan, Span, is_traced, span
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.containers import container_field_path
-from pykubelet.base.model.diagnostics import PodDiagnostics, StepLog, WorkerStep
+from pykubelet.base.model.diagnostics import KEPT_STEPS, PodDiagnostics, StepLog, WorkerStep
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage, StartError, StatusOverride
@@ -96,7 +96,7 @@ class PodWorker:
         self._touched = touched
         self._supervisor = supervisor
         self._history: deque[TimelineEntry] = deque(maxlen=HISTORY_LINES)
-        self._steps = StepLog()
+        self._steps = StepLog(maxlen=KEPT_STEPS)
         self._task: asyncio.Task[None] | None = None
         self._work: asyncio.Task[None] | None = None
         self._abandoned = False
@@ -143,7 +143,7 @@ class PodWorker:
         before = self.state
         now, rules = self._clock.monotonic(), self._rules()
         self.state, commands = step(before, event, now, rules)
-        self._steps.add(WorkerStep(now, before, event, rules, self.state, commands))
+        self._steps.append(WorkerStep(now, before, event, rules, self.state, commands))
         if self.state.stage is not before.stage:
             self._stage_since = self._clock.wall()
             self._record(f"{before.stage} -> {self.state.stage}", event.cause)
@@ -281,7 +281,7 @@ class PodWorker:
 
     def diagnostics(self) -> PodDiagnostics:
         """What the pod waits for, its transitions, and the newest steps of its state machine."""
-        return PodDiagnostics(self._waits.snapshot(), self.history, self._steps.snapshot())
+        return PodDiagnostics(self._waits.snapshot(), self.history, tuple(self._steps))
 
     def abandon(self) -> None:
         """Cancel the running work. The next view shows what it has already done."""

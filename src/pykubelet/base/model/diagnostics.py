@@ -32,24 +32,8 @@ class WorkerStep(Value):
     commands: tuple[Value, ...]
 
 
-class StepLog:
-    """The newest steps of one machine, oldest first, `kept` at most. Only its owner adds steps; others take snapshots."""
-
-    def __init__(self, kept: int = KEPT_STEPS) -> None:
-        self.kept = kept
-        self._steps: deque[WorkerStep] = deque(maxlen=kept)
-
-    def add(self, step: WorkerStep) -> None:
-        """Add a step. If the log is full, the oldest one is dropped."""
-        self._steps.append(step)
-
-    def clear(self) -> None:
-        """Drop all steps."""
-        self._steps.clear()
-
-    def snapshot(self) -> tuple[WorkerStep, ...]:
-        """The kept steps, oldest first."""
-        return tuple(self._steps)
+#: The newest steps of one machine, oldest first, `maxlen` at most. Only its owner adds steps; others get a tuple of them.
+StepLog = deque[WorkerStep]
 
 
 class PodDiagnostics(Value):

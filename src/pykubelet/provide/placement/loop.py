@@ -21,7 +21,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.model.diagnostics import Diagnostics
+from pykubelet.base.model.diagnostics import Diagnostics, StepLog
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import ENDED_STAGES, KillReason, Lifecycles
 from pykubelet.base.model.observed import Observed
@@ -33,7 +33,7 @@ from pykubelet.provide.placement.managers import Managers
 from pykubelet.provide.placement.metrics import count_increments, show_gauges, time_admission
 from pykubelet.provide.placement.provider import UNEXPECTED, AllocationError, PreferredAllocationRequest
 from pykubelet.provide.placement.rebuild import as_running, rebuilt
-from pykubelet.provide.placement.recording import add_admission, add_release, make_log
+from pykubelet.provide.placement.recording import KEPT_STEPS, add_admission, add_release
 from pykubelet.provide.placement.store import StateFiles
 from pykubelet.provide.placement.topology_scopes import Admitted, admit
 
@@ -137,8 +137,8 @@ class PlacementLoop:
         self._begun: dict[PodUID, tuple[float, int]] = {}
         self._postponed: set[PodUID] = set()
         self._supervisor = Supervisor("placement")
-        self._steps = make_log()
-        diagnostics.answer_with(lambda: Diagnostics(steps=self._steps.snapshot()))
+        self._steps = StepLog(maxlen=KEPT_STEPS)
+        diagnostics.answer_with(lambda: Diagnostics(steps=tuple(self._steps)))
         self._publish()
 
     async def run(self) -> None:

@@ -65,11 +65,6 @@ class NoRules(Value):
 # the log
 
 
-def make_log() -> StepLog:
-    """A log for the steps of placement."""
-    return StepLog(KEPT_STEPS)
-
-
 def add_admission(log: StepLog, at: float, before: Managers, pod: core.Pod, result: Value) -> None:
     """Add an admission. `at`: monotonic seconds. `result`: that of `admit`."""
     after = before.with_providers(result.providers) if isinstance(result, Admitted) else before
@@ -82,19 +77,19 @@ def add_release(log: StepLog, at: float, before: Managers, uids: Sequence[str], 
 
 
 def _add(log: StepLog, step: WorkerStep) -> None:
-    before = log.snapshot()
-    log.add(step)
-    if before and _resources(before[-1].state) is _resources(step.state):
+    before = log[-1] if log else None
+    log.append(step)
+    if before is not None and _resources(before.state) is _resources(step.state):
         return
     if _devices_in(log) > KEPT_DEVICES:
         log.clear()
-        log.add(step)
+        log.append(step)
         if _devices_in(log) > KEPT_DEVICES:
             log.clear()
 
 
 def _devices_in(log: StepLog) -> int:
-    kept = {id(found): found for step in log.snapshot() if (found := _resources(step.state)) is not None}
+    kept = {id(found): found for step in log if (found := _resources(step.state)) is not None}
     return sum(
         len(resource.healthy) + len(resource.unhealthy) for found in kept.values() for resource in found.values()
     )
