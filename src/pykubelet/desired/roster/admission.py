@@ -153,8 +153,10 @@ def _amounts(spec: PodSpec) -> Iterator[tuple[str, Quantity]]:
 def refuse_under_pressure(pod: Pod, pressure: NodePressure) -> Rejection | None:
     """Evicted for a pod that is not critical while a pressure condition holds; None: admitted. With only MemoryPressure, pods
     that are not BestEffort and pods that tolerate its taint are admitted too."""
+    if is_critical(pod):
+        return None
     held = pressure.conditions
-    if not held or is_critical(pod):
+    if not held:
         return None
     if held == (PressureCondition.MEMORY,):
         requests_some = qos_class(pod) is not QOSClass.BEST_EFFORT
