@@ -1,15 +1,18 @@
-"""Decodes API structs from bytes and encodes them. Pure.
+"""Decodes API structs from bytes, encodes them, and finds text in them that nothing on a host can use. Pure.
 
 Owns: cached decoders, the encoder, and errors that name the field. The fast path decodes straight into structs. The API also
 allows an explicit `null` for any field, which structs do not accept. API servers write `null` for unset times:
 `lastProbeTime`, which every condition of a pod has, is always cut out of the text first; other null times are cut out after
 a decoding error about a null. If another null still causes an error, all nulls are removed from the parsed object, which
 takes ten times as long.
+
+The API server admits NUL in many fields, and JSON may have halves of surrogate pairs too (`unusable_text`).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -153,3 +156,50 @@ def _wrong_key(value: object, path: str, words: str) -> str:
 
 def _spoken(types: str) -> str:
     return " or ".join(_WORDS.get(word, word) for word in types.split(" | ") if word != "null" or types == "null")
+
+
+# Text that no file name, variable, argument or call can have: with a NUL character or with half of a surrogate pair
+
+NUL = "must not have a NUL character: no file name, variable or argument can have one"
+SURROGATE = "must not have half of a surrogate pair, which is no text"
+
+
+def unusable_text(value: object) -> tuple[str, str] | None:
+    """The path of the first such text in `value`, an API object or what JSON can have, and the reason; None if there is none."""
+    try:
+        if b"\\u0000" not in msgspec.json.encode(value):
+            return None
+    except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
+        pass  # a surrogate, or a value that is no part of an API object: every text is looked at
+    for path, text in _texts(value):
+        if reason := _reason(text):
+            return path.encode("utf-8", "replace").decode().replace("\0", "?"), reason
+    return None
+
+
+def _reason(text: str) -> str:
+    if "\0" in text:
+        return NUL
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return SURROGATE
+    return ""
+
+
+def _texts(value: object) -> Iterator[tuple[str, str]]:
+    """Every text in `value`, keys included, with its path; the first ones first."""
+    left: list[tuple[str, Any]] = [("", value)]
+    while left:
+        path, node = left.pop()
+        if isinstance(node, str):
+            yield path, node
+        elif isinstance(node, msgspec.Struct):
+            names = zip(node.__struct_fields__, node.__struct_encode_fields__, strict=True)
+            left += [(f"{path}.{shown}".lstrip("."), getattr(node, name)) for name, shown in reversed([*names])]
+        elif isinstance(node, dict):
+            left += [
+                (f"{path}.{key}".lstrip("."), text) for key, item in reversed(node.items()) for text in (item, key)
+            ]
+        elif isinstance(node, list | tuple):
+            left += [(f"{path}[{index}]", item) for index, item in reversed([*enumerate(node)])]

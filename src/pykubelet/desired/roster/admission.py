@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 
+from pykubelet.base.api.codec import unusable_text
 from pykubelet.base.api.core import (
     Container,
     EphemeralContainer,
@@ -27,7 +28,6 @@ from pykubelet.base.api.core import (
     Toleration,
 )
 from pykubelet.base.api.quantity import HUGE_PAGES, QuantityError, in_units, is_pod_level, parse
-from pykubelet.base.api.texts import unusable_text
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.containers import every_container
 from pykubelet.base.model.evictions import NodePressure, PressureCondition

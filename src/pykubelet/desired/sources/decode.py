@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from pykubelet.base.api import codec, core
+from pykubelet.base.api.codec import unusable_text
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.document import Document, DocumentError
 from pykubelet.base.api.documents import read_document, read_documents
-from pykubelet.base.api.texts import unusable_text
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.manifests.defaults import default_pod
 from pykubelet.base.manifests.validation import validate_pod

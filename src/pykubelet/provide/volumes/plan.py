@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+from pykubelet.base.api.codec import unusable_text
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.api.quantity import QuantityError
 from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim
-from pykubelet.base.api.texts import unusable_text
 from pykubelet.base.model.content import Absent, Content, ContentKey, ContentKind, ObjectKey, Present
 from pykubelet.base.model.needs import claim_key, volume_uses
 from pykubelet.base.model.node_selector import matches_node_selector

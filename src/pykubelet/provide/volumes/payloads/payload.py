@@ -9,8 +9,8 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
+from pykubelet.base.api.codec import unusable_text
 from pykubelet.base.api.core import KeyToPath, Pod
-from pykubelet.base.api.texts import unusable_text
 from pykubelet.base.kit.values import RedactedValue, remember_last, replace
 from pykubelet.base.model.containers import every_container
 from pykubelet.base.model.content import ContentKey, wait_label
