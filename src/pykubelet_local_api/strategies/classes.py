@@ -7,8 +7,14 @@ from __future__ import annotations
 
 from pykubelet.base.api import labels as names
 from pykubelet.base.api.core import ResourceRequirements, Toleration
-from pykubelet.base.manifests.validation.errors import Errors, forbidden, invalids, not_supported, required
-from pykubelet.base.manifests.validation.metadata import validate_labels
+from pykubelet.base.manifests.validation.errors import (
+    Errors,
+    forbidden,
+    invalids,
+    not_supported,
+    required,
+    validate_labels,
+)
 from pykubelet.base.manifests.validation.resources import validate_requirements
 from pykubelet.base.manifests.validation.scheduling import validate_tolerations
 from pykubelet_local_api.errors import forbidden as refused

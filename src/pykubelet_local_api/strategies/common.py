@@ -10,8 +10,7 @@ from typing import ClassVar, TypeVar
 from pykubelet.base.api.codec import DecodeError, from_object
 from pykubelet.base.api.core import ObjectMeta
 from pykubelet.base.api.quantity import QuantityError, parse
-from pykubelet.base.manifests.validation.errors import Errors, invalid
-from pykubelet.base.manifests.validation.metadata import validate_metadata
+from pykubelet.base.manifests.validation.errors import Errors, invalid, validate_metadata
 from pykubelet_local_api.errors import StatusError, bad_request
 from pykubelet_local_api.errors import forbidden as refused
 from pykubelet_local_api.kinds.kind import ResourceKind

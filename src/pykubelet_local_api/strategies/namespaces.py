@@ -6,8 +6,7 @@ Source: the Kubernetes documentation "Namespaces"; KEP-2161 (the label with the 
 from __future__ import annotations
 
 from pykubelet.base.api import labels as names
-from pykubelet.base.manifests.validation.errors import Errors, invalid, invalids
-from pykubelet.base.manifests.validation.metadata import STANDARD_FINALIZERS
+from pykubelet.base.manifests.validation.errors import STANDARD_FINALIZERS, Errors, invalid, invalids
 from pykubelet_local_api.errors import forbidden
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.strategies.common import ObjectStrategy, keep

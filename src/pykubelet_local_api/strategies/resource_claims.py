@@ -19,8 +19,8 @@ from pykubelet.base.manifests.validation.errors import (
     not_supported,
     required,
     too_many,
+    validate_template_metadata,
 )
-from pykubelet.base.manifests.validation.metadata import validate_template_metadata
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.strategies.common import ObjectStrategy, canonical_amounts, immutable_errors, struct_of
 from pykubelet_local_api.strategies.node_restriction import restrict_slice

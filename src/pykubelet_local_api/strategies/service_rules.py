@@ -13,8 +13,8 @@ from pykubelet.base.manifests.validation.errors import (
     invalids,
     not_supported,
     required,
+    validate_labels,
 )
-from pykubelet.base.manifests.validation.metadata import validate_labels
 from pykubelet.base.manifests.validation.podspec import ip_errors
 from pykubelet_local_api.objects import Json
 

@@ -20,8 +20,7 @@ from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVo
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.manifests.defaults import default_claim, default_driver, default_secret, default_volume
 from pykubelet.base.manifests.validation.data import SERVICE_ACCOUNT_TOKEN, validate_config_map, validate_secret
-from pykubelet.base.manifests.validation.errors import Errors, forbidden, invalids, required
-from pykubelet.base.manifests.validation.metadata import validate_metadata
+from pykubelet.base.manifests.validation.errors import Errors, forbidden, invalids, required, validate_metadata
 from pykubelet.base.manifests.validation.storage import validate_claim, validate_driver, validate_volume
 from pykubelet.base.manifests.warnings import huge_numbers
 from pykubelet.base.model.content import ContentKind, ManifestObject, ObjectKey

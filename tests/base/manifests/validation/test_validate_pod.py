@@ -17,7 +17,7 @@ from support.cost import count_instructions
 from pykubelet.base.api import codec, core
 from pykubelet.base.manifests.defaults import default_pod
 from pykubelet.base.manifests.validation import ErrorKind, validate_pod
-from pykubelet.base.manifests.validation.metadata import DELETION_COST, validate_pod_annotations
+from pykubelet.base.manifests.validation.errors import DELETION_COST, validate_pod_annotations
 
 SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "

@@ -11,8 +11,15 @@ import msgspec
 
 from pykubelet.base.api import labels as names
 from pykubelet.base.api.core import ConfigMap, Secret
-from pykubelet.base.manifests.validation.errors import Errors, invalid, invalids, required, too_long, too_many
-from pykubelet.base.manifests.validation.metadata import validate_metadata
+from pykubelet.base.manifests.validation.errors import (
+    Errors,
+    invalid,
+    invalids,
+    required,
+    too_long,
+    too_many,
+    validate_metadata,
+)
 
 #: Bytes of all values of one ConfigMap or Secret.
 MAX_DATA_BYTES = 1 << 20

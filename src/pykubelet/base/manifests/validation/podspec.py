@@ -24,8 +24,10 @@ from pykubelet.base.manifests.validation.errors import (
     one_of,
     required,
     too_long,
+    validate_labels,
+    validate_metadata,
+    validate_pod_annotations,
 )
-from pykubelet.base.manifests.validation.metadata import validate_labels, validate_metadata, validate_pod_annotations
 from pykubelet.base.manifests.validation.resources import (
     validate_pod_claims,
     validate_pod_resources,

@@ -31,8 +31,8 @@ from pykubelet.base.manifests.validation.errors import (
     not_supported,
     required,
     too_many,
+    validate_labels,
 )
-from pykubelet.base.manifests.validation.metadata import validate_labels
 
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 

@@ -24,8 +24,8 @@ from pykubelet.base.manifests.validation.errors import (
     not_supported,
     one_of,
     required,
+    validate_metadata,
 )
-from pykubelet.base.manifests.validation.metadata import validate_metadata
 from pykubelet.base.manifests.validation.scheduling import validate_label_selector, validate_node_selector
 from pykubelet.base.manifests.validation.volumes import (
     validate_access_modes,

@@ -41,8 +41,8 @@ from pykubelet.base.manifests.validation.errors import (
     owner_errors,
     required,
     too_long,
+    validate_template_metadata,
 )
-from pykubelet.base.manifests.validation.metadata import validate_template_metadata
 from pykubelet.base.manifests.validation.projected import validate_projections
 
 HOST_PATH_TYPES = (
