@@ -32,7 +32,7 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.provide.volumes import disk
 from pykubelet.provide.volumes.csi.data import DevicePaths
 from pykubelet.provide.volumes.csi.files import remove_around, write_data
-from pykubelet.provide.volumes.directories import VolumeDirs, make_empty_volume_dir, make_volume_dir
+from pykubelet.provide.volumes.directories import VolumeDirs, make_empty_volume_dir, make_pod_dirs, make_volume_dir
 from pykubelet.provide.volumes.disks.block_map import remove_link
 from pykubelet.provide.volumes.disks.block_paths import map_of
 from pykubelet.provide.volumes.disks.disk_mount import make_disk_directory, remove_disk_directory
@@ -90,7 +90,7 @@ class Host:
             f"{self.paths.plugins}/kubernetes.io",
             self.paths.log_links,
         )
-        disk.make_tree(self.paths, UID)
+        make_pod_dirs(self.paths, UID)
 
     def outside(self) -> dict[str, tuple[int, str]]:
         """Everything but the pod's own directories and those of plugins: modes and contents."""

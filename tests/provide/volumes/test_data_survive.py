@@ -21,7 +21,7 @@ from pykubelet.base.model.plugins import Plugins
 from pykubelet.edges.host.fs import mounts
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.provide.volumes import disk
-from pykubelet.provide.volumes.directories import VolumeDirs
+from pykubelet.provide.volumes.directories import VolumeDirs, make_pod_dirs
 from pykubelet.provide.volumes.kind import CallContext, VolumesError
 from pykubelet.provide.volumes.registry import kind_in, kind_named
 
@@ -76,7 +76,7 @@ def test_nothing_is_deleted_across_a_mount(made: list[tuple[str, Put]]) -> None:
         kept = [precious / "kept", precious / "below" / "kept", precious / UID, precious / "vol_data.json"]
         for file in kept:
             file.write_text("precious")
-        disk.make_tree(paths, UID)
+        make_pod_dirs(paths, UID)
         own: list[int] = []
         try:
             for place, put in made:

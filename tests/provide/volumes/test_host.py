@@ -19,7 +19,7 @@ from pykubelet.edges.host.fs import mounts
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.provide.volumes import disk
-from pykubelet.provide.volumes.directories import VolumeDirs
+from pykubelet.provide.volumes.directories import VolumeDirs, make_pod_dirs
 from pykubelet.provide.volumes.kind import SetUpContext, VolumesError
 from pykubelet.provide.volumes.kinds import empty_dir, host_path, local
 from pykubelet.provide.volumes.model import FoundPod, FoundVolume
@@ -37,7 +37,7 @@ EMPTY_DIR, CONFIG_MAP = "kubernetes.io~empty-dir", "kubernetes.io~configmap"
 @pytest.fixture
 def paths(tmp_path: Path) -> Iterator[Paths]:
     made = Paths(str(tmp_path / "root"), str(tmp_path / "logs"))
-    disk.make_tree(made, UID)
+    make_pod_dirs(made, UID)
     yield made
     for mount in mounts.mounts_below(str(tmp_path)):
         mounts.unmount(mount.target)
@@ -223,7 +223,7 @@ def test_reading_back_skips_garbage(paths: Paths) -> None:
 
 def test_a_pods_directory_that_cannot_be_read_hides_no_other_and_is_not_removed(paths: Paths, tmp_path: Path) -> None:
     broken = PodUID("bad")
-    disk.make_tree(paths, broken)
+    make_pod_dirs(paths, broken)
     empty_dir.set_up(empty_plan(paths), NOW)
     os.rmdir(paths.pod_volumes(broken))
     (tmp_path / "elsewhere" / EMPTY_DIR / "data").mkdir(parents=True)

@@ -20,6 +20,7 @@ from pykubelet.edges.host.fs import mounts
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.programs import running_program
 from pykubelet.provide.volumes import disk
+from pykubelet.provide.volumes.directories import make_pod_dirs
 from pykubelet.provide.volumes.kind import Plan, RefusedPlan, UncertainError, VolumesError
 from pykubelet.provide.volumes.kinds import nfs
 from pykubelet.provide.volumes.model import Inputs
@@ -33,7 +34,7 @@ HELPER = Path("/sbin/mount.nfs")  # mount(8) starts helpers from /sbin alone
 @pytest.fixture
 def paths(tmp_path: Path) -> Iterator[Paths]:
     made = Paths(str(tmp_path / "root"), str(tmp_path / "logs"))
-    disk.make_tree(made, UID)
+    make_pod_dirs(made, UID)
     yield made
     for mount in mounts.mounts_below(str(tmp_path)):
         mounts.unmount(mount.target)

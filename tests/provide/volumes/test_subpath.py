@@ -17,6 +17,7 @@ from pykubelet.base.model.mounts import MountedVolume, Mounts, PodMounts
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host.fs import mounts
 from pykubelet.provide.volumes import disk
+from pykubelet.provide.volumes.directories import make_pod_dirs
 from pykubelet.provide.volumes.subpath import SubPathError, Subpaths
 
 pytestmark = pytest.mark.virtual_time
@@ -35,7 +36,7 @@ def write(directory: str, name: str) -> None:
 class Place:
     def __init__(self, tmp_path: Path) -> None:
         self.paths = Paths(str(tmp_path / "root"), str(tmp_path / "logs"))
-        disk.make_tree(self.paths, UID)
+        make_pod_dirs(self.paths, UID)
         self.volume = Path(self.paths.volume(UID, "kubernetes.io~empty-dir", "data"))
         self.volume.mkdir(parents=True)
         os.chmod(self.volume, 0o3775)

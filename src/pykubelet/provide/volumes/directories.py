@@ -1,4 +1,4 @@
-"""Makes, unmounts and removes the directories of one volume on the host. Blocks.
+"""Makes the directories of a pod and of one volume on the host, and unmounts and removes those of the volume. Blocks.
 
 Nothing is deleted through a mount: a volume is unmounted first. `delete_volume` then removes the directory with its content.
 `release_volume` removes the directory only when it is empty, because the data may be stored elsewhere.
@@ -44,6 +44,12 @@ class VolumeDirs(Value):
     def uid(self) -> PodUID:
         """The pod that has the volume."""
         return PodUID(self.path.split("/")[-4])
+
+
+def make_pod_dirs(paths: Paths, uid: PodUID) -> None:
+    """Make the pod's directory with its subdirectories `volumes` and `plugins`."""
+    for path in (paths.pod_volumes(uid), paths.pod_plugins(uid)):
+        beneath.make_dirs(path, 0o750)
 
 
 def make_volume_dir(path: Beneath) -> None:

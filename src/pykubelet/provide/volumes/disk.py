@@ -1,4 +1,4 @@
-"""The pods' directories on disk: makes, scans and removes them, and tears volumes down. Blocks.
+"""The pods' directories that are on disk: scans and removes them, and tears volumes down. Blocks.
 
 Nothing is deleted through a mount: a tree is removed only when nothing is mounted at or below it.
 """
@@ -20,12 +20,6 @@ from pykubelet.provide.volumes.mounted_parents import refuse_mounted, refuse_mou
 from pykubelet.provide.volumes.registry import KINDS, kind_in
 
 log = Log("provide.volumes")
-
-
-def make_tree(paths: Paths, uid: PodUID) -> None:
-    """Make the pod's directory with its subdirectories `volumes` and `plugins`."""
-    for path in (paths.pod_volumes(uid), paths.pod_plugins(uid)):
-        beneath.make_dirs(path, 0o750)
 
 
 def scan(paths: Paths) -> tuple[FoundPod, ...]:

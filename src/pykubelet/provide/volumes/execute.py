@@ -31,7 +31,7 @@ from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.provide.volumes import disk
 from pykubelet.provide.volumes.attach_limit import is_at_limit
-from pykubelet.provide.volumes.directories import VolumeDirs
+from pykubelet.provide.volumes.directories import VolumeDirs, make_pod_dirs
 from pykubelet.provide.volumes.disks.device_mount import refuse_users
 from pykubelet.provide.volumes.expand import Expander
 from pykubelet.provide.volumes.expansion import Expansion
@@ -222,7 +222,7 @@ class Executor:
                 count_unstaging(device, ended.result, self._clock.monotonic() - began)
                 self._ended.post(DeviceUnstaged(device.name, ended.result, ended.error))
             case MakePodDirectory(uid):
-                ended, _ = await self._fly(f"pod/{uid}", lambda: disk.make_tree(paths, uid), SET_UP_S)
+                ended, _ = await self._fly(f"pod/{uid}", lambda: make_pod_dirs(paths, uid), SET_UP_S)
                 self._ended.post(DirectoryMade(uid, ended.result, ended.error))
             case RemovePodDirectory(uid):
                 ended, left = await self._fly(f"pod/{uid}", lambda: disk.remove_pod(paths, uid), TEAR_DOWN_S)
@@ -300,7 +300,7 @@ class Executor:
             return ended
 
         async def work(context: CallContext) -> None:
-            await context.blocking(lambda: disk.make_tree(self._paths, command.uid))
+            await context.blocking(lambda: make_pod_dirs(self._paths, command.uid))
             await mount(command.plan, context)
 
         return await self._call(key, work, plugins, note)
@@ -401,7 +401,7 @@ class Executor:
         kind = kind_named(command.plan.kind)
         assert kind.set_up is not None, f"{kind.name} volumes are planned, but cannot be set up"
         if kind.has_directory:
-            disk.make_tree(self._paths, command.uid)
+            make_pod_dirs(self._paths, command.uid)
         kind.set_up(command.plan, context)
 
     def _scan(self) -> tuple[tuple[FoundPod, ...], tuple[FoundDevice, ...]]:
