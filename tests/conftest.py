@@ -60,8 +60,10 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what the tests have made is removed, as after Ctrl-C
     from hypothesis import HealthCheck, settings  # not above, where it would be compiled by every worker of every run
 
-    # a busy machine is no fault of what is tested
-    settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    # A busy machine is no fault of what is tested. A failure prints the line that repeats it, elsewhere too.
+    settings.register_profile(
+        "unhurried", settings(), deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    )
     settings.load_profile("unhurried")
     _close_errors.start()
     SLEEPS.start()

@@ -89,6 +89,18 @@ def is_short(pause_s: float) -> bool:
     return pause_s <= PAUSE_S or pause_s <= pause_limit_s()
 
 
+def is_quick(work: Callable[[], object], limit_s: float) -> bool:
+    """Whether `work` takes at most so much CPU time of this thread at best, on the machine that the limit is meant for."""
+    spent_s = float("inf")
+    for _ in range(TRIES):
+        began = time.thread_time()
+        work()
+        spent_s = min(spent_s, time.thread_time() - began)
+        if spent_s <= limit_s or spent_s <= limit_s * pause_limit_s() / PAUSE_S:
+            return True
+    return False
+
+
 def calibration_s() -> float:
     """CPU seconds of a fixed piece of work: the best of three."""
     return min(_calibrate() for _ in range(3))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from time import process_time
 from typing import Any
 
 import pytest
 from local_api.access.objects import Objects, bound, pod, rbac, rule, thing, user
+from support.cost import is_quick
 
 from pykubelet_local_api.access import node as node_module
 from pykubelet_local_api.access.authorize import authorize
@@ -166,9 +166,7 @@ def test_a_name_alone_makes_no_node() -> None:
 def test_many_pods_cost_little_and_those_that_are_gone_nothing() -> None:
     view = Objects(*(full_pod(f"p{number}") for number in range(1500)))
     asked(view, "get", "secrets", "none", "default")
-    started = process_time()
-    asked(view, "get", "secrets", "none", "default")
-    assert process_time() - started < 0.05
+    assert is_quick(lambda: asked(view, "get", "secrets", "none", "default"), 0.05)
     few = Objects(full_pod("q"))
     for _ in range(2):
         assert asked(few, "get", "secrets", "env", "default")[0]
