@@ -14,11 +14,12 @@ from pykubelet_local_api.access.token_requests import filled_secrets
 from pykubelet_local_api.access.tokens import AccountTokens
 from pykubelet_local_api.errors import StatusError
 from pykubelet_local_api.kinds.table import STORED
-from pykubelet_local_api.objects import Json, copied, namespace_of
+from pykubelet_local_api.objects import Json, copied, is_longer, namespace_of
 from pykubelet_local_api.reconcile.loop import ReconcileLoop
 from pykubelet_local_api.reconcile.namespaces import NAMESPACES
 from pykubelet_local_api.reconcile.reconciler import Reconciler
 from pykubelet_local_api.registry import ObjectRegistry
+from pykubelet_local_api.store.sizes import LARGE_BYTES
 from pykubelet_local_api.store.store import ObjectStore
 from pykubelet_local_api.strategies.classes import system_class_changes
 from pykubelet_local_api.strategies.pod_binding import bound
@@ -28,6 +29,7 @@ from pykubelet_local_api.write_options import DeletionOptions, WriteOptions
 
 MANAGER = "pykubelet-local-api"
 _OPTIONS = WriteOptions(CONTROL, MANAGER)
+_LARGE = WriteOptions(CONTROL, MANAGER, is_large=True)
 
 
 class RegistryWriter:
@@ -48,17 +50,20 @@ class RegistryWriter:
                 return bound(old, wanted, name, Context(self._view, CONTROL, subresource))
             return copied(wanted)
 
+        is_large = change.verb is not Verb.DELETE and is_longer(wanted, LARGE_BYTES)
+        options = _LARGE if is_large else _OPTIONS
         match change.verb:
             case Verb.CREATE if not subresource:
-                await self._registry.create(kind, namespace, copied(wanted), _OPTIONS)
+                # the registry copies large objects itself, in a thread
+                await self._registry.create(kind, namespace, wanted if is_large else copied(wanted), options)
             case Verb.CREATE | Verb.UPDATE:
-                await self._registry.update(kind, namespace, name, edit, _OPTIONS, subresource)
+                await self._registry.update(kind, namespace, name, edit, options, subresource)
             case Verb.STATUS:
-                await self._registry.update(kind, namespace, name, edit, _OPTIONS, "status")
+                await self._registry.update(kind, namespace, name, edit, options, "status")
             case Verb.DELETE:
                 uid, version = (str(wanted["metadata"].get(key) or "") for key in ("uid", "resourceVersion"))
-                options = DeletionOptions(CONTROL, change.grace_s, uid=uid, resource_version=version)
-                await self._registry.delete(kind, namespace, name, options)
+                seen = DeletionOptions(CONTROL, change.grace_s, uid=uid, resource_version=version)
+                await self._registry.delete(kind, namespace, name, seen)
 
 
 def access_reconcilers(authority: Cell[AuthorityPem], tokens: AccountTokens) -> tuple[Reconciler, ...]:

@@ -22,6 +22,24 @@ def copied(value: Json) -> Json:
     return copy
 
 
+def is_longer(value: Any, most: int) -> bool:
+    """Whether a value has more bytes of JSON than `most`, about. Costs time linear in `most`, however long the value is."""
+    left = [value]
+    while left and most >= 0:
+        match left.pop():
+            case str() as found:
+                most -= len(found) + 2
+            case dict() as found:
+                most -= 2 + 2 * len(found)
+                left += (*found, *found.values()) if most >= 0 else ()
+            case list() as found:
+                most -= 2 + len(found)
+                left += found if most >= 0 else ()
+            case _:
+                most -= 4
+    return most < 0
+
+
 def name_of(found: Json) -> str:
     """`metadata.name`."""
     return str(found["metadata"]["name"])

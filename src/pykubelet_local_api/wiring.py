@@ -145,7 +145,7 @@ def _build(options: LocalApiOptions, clock: Clock, begun: BegunStart, opened: Ex
 
     setup = Setup(authority_text, api_address(options.service_address), clock.monotonic)
     tasks = (*reconcilers(setup), *access_reconcilers(authority, tokens))
-    loop = ReconcileLoop(tasks, lambda: store, writer, clock)
+    loop = ReconcileLoop(tasks, store, writer, clock)
     clients = Clients(store, tokens)
     upstreams = Upstreams(*access_files.agent_client, access_files.authority_file)
     streams = AgentStreams(store, upstreams, clients)

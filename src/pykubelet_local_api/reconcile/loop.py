@@ -11,16 +11,20 @@ Rules:
 - Each reconciler has a budget of CPU time, which it saves up while it is idle. So it answers at once to a write now and then, and costs a
   small share of a CPU at most, however many objects and writes there are; writes that come meanwhile are looked at together. A decision
   counts the less the more changes it gives: what the budget limits is looking in vain.
+- A reconciler that reads much decides in a thread, from a snapshot: its decision takes longer than the event loop may be held. One at
+  a time decides, wherever it does.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
 
 from pykubelet.base.kit.backoff import Retries
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import SingleFlight, value_of
 from pykubelet.base.kit.log import Log
 from pykubelet_local_api.errors import StatusError
 from pykubelet_local_api.reconcile.reconciler import Reconciler
@@ -33,6 +37,8 @@ MAX_CHANGES = 128
 CPU_SHARE, CPU_SAVED_S = 0.02, 0.2
 #: The longest that a reconciler waits for its share, in seconds: the machine may have been busy with something else meanwhile.
 MAX_WAIT_S = 1.0
+#: A reconciler whose resources have more bytes of JSON than this decides in a thread. A decision takes up to 0.1 ms for each KiB.
+MAX_ON_LOOP_BYTES = 256 << 10
 #: Seconds after which the loop looks at the clocks again.
 MAX_SLEEP_S = 30.0
 #: A difference between the clocks, in seconds, by which the wall clock was set.
@@ -40,6 +46,8 @@ CLOCK_JUMP_S = 5.0
 #: Seconds that a change which failed waits, at first and at most.
 RETRY_FIRST_S, RETRY_MOST_S = 0.5, 60.0
 _TOO_LATE = (404, 409)
+_NO_LIMIT_S = 1e8
+T = TypeVar("T")
 
 
 class Writer(Protocol):
@@ -49,14 +57,24 @@ class Writer(Protocol):
         """Make one change. Raises StatusError."""
 
 
+class ReconciledObjects(View, Protocol):
+    """The objects now. A store is one."""
+
+    def bytes_of(self, resources: frozenset[str]) -> int:
+        """The bytes of JSON that the objects of these resources have."""
+
+    def snapshot(self) -> View:
+        """The objects as they are now, for a thread."""
+
+
 class ReconcileLoop:
-    """The reconcilers in one task. `view`: the objects now; called for every decision."""
+    """The reconcilers in one task. `objects`: what they read."""
 
     def __init__(
-        self, reconcilers: Sequence[Reconciler], view: Callable[[], View], writer: Writer, clock: Clock
+        self, reconcilers: Sequence[Reconciler], objects: ReconciledObjects, writer: Writer, clock: Clock
     ) -> None:
         self._reconcilers = tuple(reconcilers)
-        self._view = view
+        self._objects = objects
         self._writer = writer
         self._clock = clock
         self._wakeup = asyncio.Event()
@@ -65,6 +83,7 @@ class ReconcileLoop:
         self._wakes: dict[str, float | None] = {}
         self._retries: Retries[str] = Retries(RETRY_FIRST_S, RETRY_MOST_S)
         self._failing: dict[str, set[str]] = {}
+        self._flight = SingleFlight("reconcile", workers=1)
         self._budgets = {name: _Budget(clock.monotonic()) for name in self._due}
         self._offset = clock.wall() - clock.monotonic()
         self._watched = frozenset().union(*(reconciler.reads for reconciler in self._reconcilers))
@@ -89,52 +108,49 @@ class ReconcileLoop:
     async def step(self) -> None:
         """Ask every reconciler that is due and has CPU time left, once."""
         self._wakeup.clear()
-        self._find_due()
+        await self._find_due()
         for reconciler in self._reconcilers:
             budget = self._budgets[reconciler.name]
             if reconciler.name in self._due and budget.wait_s(self._clock.monotonic()) <= 0:
                 spent = await self._ask(reconciler)
                 budget.spend(spent, self._clock.monotonic())
+                await asyncio.sleep(0)  # the next decision is another iteration of the event loop
 
     def is_idle(self) -> bool:
         """Whether nothing is due and no write waits; what time alone will bring is not counted."""
         return not self._due and not self._written
 
-    def _find_due(self) -> None:
+    async def _find_due(self) -> None:
         written, self._written = self._written, {}
         wall, mono = self._clock.wall(), self._clock.monotonic()
         if abs(wall - mono - self._offset) > CLOCK_JUMP_S:
             self._offset = wall - mono
             self._due.update(reconciler.name for reconciler in self._reconcilers)
-        view = self._view()
         for reconciler in self._reconcilers:
             name, wakes = reconciler.name, self._wakes.get(reconciler.name)
             if name in self._due:
                 continue
             is_time = wakes is not None and wakes <= wall
             is_retry = any(self._retries.free_at(key) <= mono for key in self._failing.get(name, ()))
-            if is_time or is_retry or self._is_concerned(reconciler, view, written):
+            if is_time or is_retry:
                 self._due.add(name)
+        if written:
+            asked = [reconciler for reconciler in self._reconcilers if reconciler.name not in self._due]
+            self._due |= await self._decided(frozenset(written), partial(_concerned, asked, written))
 
-    def _is_concerned(self, reconciler: Reconciler, view: View, written: dict[str, set[tuple[str, str]]]) -> bool:
-        try:
-            return any(
-                reconciler.concerns(view, resource, namespace, name)
-                for resource in reconciler.reads & written.keys()
-                for namespace, name in written[resource]
-            )
-        except Exception as error:  # a defect in one reconciler leaves the others alone
-            log.error("a reconciler cannot look at a write", reconciler=reconciler.name, exc_info=error)
-            return True
+    async def _decided(self, reads: frozenset[str], decide: Callable[[View], T]) -> T:
+        """What `decide` returns. It runs in a thread if what it reads is large. Raises its error."""
+        if self._objects.bytes_of(reads) <= MAX_ON_LOOP_BYTES:
+            return decide(self._objects)
+        work = partial(decide, self._objects.snapshot())
+        return value_of(await self._flight.run("decide", work, _NO_LIMIT_S), _never)
 
     async def _ask(self, reconciler: Reconciler) -> float:
         """Ask one reconciler and make its changes. Returns the seconds that the decision took, for each of its changes."""
         started, name = self._clock.monotonic(), reconciler.name
         self._due.discard(name)
         try:
-            view = self._view()
-            wanted = reconciler.reconcile(view)
-            self._wakes[name] = reconciler.wakes_at(view)
+            wanted, self._wakes[name] = await self._decided(reconciler.reads, partial(_decision, reconciler))
         except Exception as error:  # a defect in one reconciler leaves the others alone
             now = self._clock.monotonic()
             key = f"{name} itself"
@@ -192,6 +208,32 @@ class ReconcileLoop:
                 await self._wakeup.wait()
         except TimeoutError:
             pass
+
+
+def _concerned(reconcilers: Sequence[Reconciler], written: Mapping[str, set[tuple[str, str]]], view: View) -> set[str]:
+    """The names of those that the writes concern."""
+    return {reconciler.name for reconciler in reconcilers if _is_concerned(reconciler, written, view)}
+
+
+def _is_concerned(reconciler: Reconciler, written: Mapping[str, set[tuple[str, str]]], view: View) -> bool:
+    try:
+        return any(
+            reconciler.concerns(view, resource, namespace, name)
+            for resource in reconciler.reads & written.keys()
+            for namespace, name in written[resource]
+        )
+    except Exception as error:  # a defect in one reconciler leaves the others alone
+        log.error("a reconciler cannot look at a write", reconciler=reconciler.name, exc_info=error)
+        return True
+
+
+def _decision(reconciler: Reconciler, view: View) -> tuple[list[ObjectChange], float | None]:
+    """The changes that are due, and when time alone will bring others."""
+    return reconciler.reconcile(view), reconciler.wakes_at(view)
+
+
+def _never(_: float) -> Exception:
+    return AssertionError("a decision has no deadline")
 
 
 class _Budget:

@@ -22,11 +22,16 @@ class StoredSizes:
     def __init__(self) -> None:
         self.total = 0
         self._sizes: dict[StoredKey, int] = {}
+        self._by_resource: dict[str, int] = {}
 
     def of(self, key: StoredKey) -> int:
         """What an object counts; 0 for none."""
         size = self._sizes.get(key)
         return 0 if size is None else counted(size)
+
+    def of_resource(self, resource: str) -> int:
+        """What the objects of a resource count."""
+        return self._by_resource.get(resource, 0)
 
     def is_large(self, key: StoredKey) -> bool:
         """Whether decisions about this object take so long that they run in a thread."""
@@ -34,12 +39,14 @@ class StoredSizes:
 
     def note(self, key: StoredKey, size: int | None) -> None:
         """An object has this many bytes of JSON now; None: it is gone."""
-        self.total -= self.of(key)
+        growth = -self.of(key)
         if size is None:
             self._sizes.pop(key, None)
         else:
             self._sizes[key] = size
-            self.total += counted(size)
+            growth += counted(size)
+        self.total += growth
+        self._by_resource[key.resource] = self.of_resource(key.resource) + growth
 
 
 def counted(size: int) -> int:

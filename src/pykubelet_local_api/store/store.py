@@ -24,6 +24,7 @@ from pykubelet_local_api.objects import Json
 from pykubelet_local_api.store.database import Row, StoredKey
 from pykubelet_local_api.store.history import ChangeHistory, ChangeType, StoredChange
 from pykubelet_local_api.store.sizes import StoredSizes, counted
+from pykubelet_local_api.store.snapshot import ObjectSnapshot
 from pykubelet_local_api.store.wakeups import Wakeups
 
 log = Log("store")
@@ -169,6 +170,14 @@ class ObjectStore:
     def present(self, resource: str) -> Sequence[tuple[tuple[str, str], Json]]:
         """The objects of a resource by namespace and name, in their order. May be called in any thread."""
         return sorted(self._objects.get(resource, {}).copy().items(), key=_where)
+
+    def bytes_of(self, resources: frozenset[str]) -> int:
+        """The bytes of JSON that the objects of these resources have, and a few for each."""
+        return sum(map(self.sizes.of_resource, resources))
+
+    def snapshot(self) -> ObjectSnapshot:
+        """The objects as they are now, for another thread."""
+        return ObjectSnapshot({resource: objects.copy() for resource, objects in self._objects.items()}, self.now)
 
     def _order(self, resource: str) -> Sequence[tuple[str, str]]:
         order = self._sorted.get(resource)

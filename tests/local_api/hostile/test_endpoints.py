@@ -7,6 +7,7 @@ or much larger than the request, and small reads and writes of another client go
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -253,6 +254,26 @@ def test_errors_of_a_large_object_are_small(api: MeasuredApi) -> None:
     assert len(data) < BESIDE
     assert len(found["details"]["causes"]) == 100
     assert found["message"].endswith("and 49900 more]")
+
+
+@pytest.mark.parametrize("kind", ["Node", "Pod", "PersistentVolume", "Service", "ConfigMap"])
+def test_the_control_plane_looks_at_large_objects_beside_the_loop(api: MeasuredApi, kind: str) -> None:
+    """What follows a write: the decisions of all reconcilers that read the object."""
+    found = next(item for item in STORED_KINDS if item.name == kind)
+    path, finalizers = path_of(found, "default"), [f"example.com/{number}" for number in range(40_000)]
+    body = {**base_of(found), "metadata": {"name": "large", "finalizers": finalizers}}
+    if kind == "Node":
+        body["status"] = {"volumesInUse": [f"example.com/volume-{number}" for number in range(45_000)]}
+    assert check(api, "POST", path, body) == 201
+    for method, where, change in (
+        ("DELETE", f"{path}/large?gracePeriodSeconds=0", None),
+        ("PATCH", f"{path}/large", {"metadata": {"finalizers": None}}),
+    ):
+        assert check(api, method, where, change, MERGE) < 300
+        until = time.monotonic() + 30
+        while not api.api.loop.is_idle() and time.monotonic() < until:
+            api.ask("GET", "/livez")
+        assert is_short(api.loop.longest_s), f"{api.loop.longest_s * 1000:.0f} ms after {method}"
 
 
 def test_managers_of_one_object(api: MeasuredApi) -> None:

@@ -208,7 +208,7 @@ async def test_the_loop_leaves_nothing_undone(seed: int) -> None:
     clock = ManualClock()
     world = _Noting()
     tasks = reconcilers(Setup(lambda: "ca", ApiAddress("10.96.0.1", "192.0.2.1", 6443), clock.monotonic))
-    world.loop = ReconcileLoop(tasks, lambda: world, world, clock)
+    world.loop = ReconcileLoop(tasks, world, world, clock)
     history = History(seed, world)
     for _ in range(STEPS):
         history.step()

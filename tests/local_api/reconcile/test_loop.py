@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -13,7 +14,7 @@ from pykubelet_local_api.errors import StatusError, forbidden
 from pykubelet_local_api.kinds.table import STORED
 from pykubelet_local_api.objects import name_of
 from pykubelet_local_api.reconcile.changes import created, deleted, updated, with_metadata
-from pykubelet_local_api.reconcile.loop import CPU_SAVED_S, MAX_CHANGES, MAX_WAIT_S, ReconcileLoop
+from pykubelet_local_api.reconcile.loop import CPU_SAVED_S, MAX_CHANGES, MAX_ON_LOOP_BYTES, MAX_WAIT_S, ReconcileLoop
 from pykubelet_local_api.reconcile.reconciler import Reconciler
 from pykubelet_local_api.view import ObjectChange, View
 
@@ -48,7 +49,7 @@ class Server(World):
 def stand(*reconcilers: Reconciler) -> tuple[Server, ReconcileLoop, ManualClock]:
     clock = ManualClock()
     server = Server(clock)
-    server.loop = ReconcileLoop(reconcilers, lambda: server, server, clock)
+    server.loop = ReconcileLoop(reconcilers, server, server, clock)
     return server, server.loop, clock
 
 
@@ -220,7 +221,7 @@ async def test_a_reconciler_that_costs_much_waits_and_delays_no_other() -> None:
 
     server = Server(clock)
     costly = Reconciler("costly", frozenset({"configmaps"}), slow)
-    server.loop = loop = ReconcileLoop((costly, LABELING), lambda: server, server, clock)
+    server.loop = loop = ReconcileLoop((costly, LABELING), server, server, clock)
     await loop.step()
     server.put("a")
     await loop.step()
@@ -228,3 +229,41 @@ async def test_a_reconciler_that_costs_much_waits_and_delays_no_other() -> None:
     clock.advance(MAX_WAIT_S)
     await loop.step()
     assert len(asked) == 2, "what it owes for is earned again"
+
+
+async def test_a_reconciler_that_reads_much_decides_in_a_thread() -> None:
+    threads: list[int] = []
+    own, has_begun, may_end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def slow(view: View) -> list[ObjectChange]:
+        threads.append(threading.get_ident())
+        own.call_soon_threadsafe(has_begun.set)
+        assert may_end.wait(30)
+        return labeling(view)
+
+    server, loop, _ = stand(Reconciler("slow", frozenset({"configmaps"}), slow))
+    server.bytes = MAX_ON_LOOP_BYTES + 1
+    server.add(thing("ConfigMap", "a", "ns"))
+    step = asyncio.create_task(loop.step())
+    async with asyncio.timeout(30):
+        await has_begun.wait()
+        server.add(thing("ConfigMap", "b", "ns"))  # the event loop goes on meanwhile
+        may_end.set()
+        await step
+    assert threads != [threading.get_ident()]
+    assert labeled(server) == ["a"], "it decides from the objects at its beginning"
+    server.put("b")
+    await steps(loop)
+    assert labeled(server) == ["a", "b"]
+
+
+async def test_a_defect_in_a_thread_is_one_of_that_reconciler() -> None:
+    def broken(view: View) -> list[ObjectChange]:
+        raise ValueError("broken")
+
+    server, loop, _ = stand(Reconciler("broken", frozenset({"configmaps"}), broken), LABELING)
+    server.bytes = MAX_ON_LOOP_BYTES + 1
+    server.put("a")
+    await loop.step()
+    await loop.step()
+    assert labeled(server) == ["a"]

@@ -11,6 +11,7 @@ from pykubelet_local_api.errors import StatusError, already_exists, not_found, w
 from pykubelet_local_api.kinds.table import STORED
 from pykubelet_local_api.objects import Json, copied, name_of, namespace_of, timestamp
 from pykubelet_local_api.reconcile.reconciler import Reconciler
+from pykubelet_local_api.store.snapshot import ObjectSnapshot
 from pykubelet_local_api.view import ObjectChange, Verb
 
 #: More iterations than any reconciler needs to come to an end.
@@ -22,6 +23,8 @@ class World:
 
     def __init__(self, *objects: Json, now: float = 1_800_000_000.0) -> None:
         self.now = now
+        #: What `bytes_of` answers.
+        self.bytes = 0
         self.log: builtins.list[ObjectChange] = []
         self.written: builtins.list[tuple[str, str, str]] = []
         self.ever_written: dict[tuple[str, str, str], None] = {}
@@ -38,6 +41,12 @@ class World:
     def list(self, resource: str, namespace: str = "") -> Sequence[Json]:
         found = sorted(self._objects.get(resource, {}).items())
         return [item for (place, _), item in found if not namespace or place == namespace]
+
+    def bytes_of(self, resources: frozenset[str]) -> int:
+        return self.bytes
+
+    def snapshot(self) -> ObjectSnapshot:
+        return ObjectSnapshot({resource: objects.copy() for resource, objects in self._objects.items()}, self.now)
 
     # what tests do
 
