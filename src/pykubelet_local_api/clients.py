@@ -7,30 +7,26 @@ from typing import Any
 
 from pykubelet.base.api.selectors import read_field_selector
 from pykubelet.net.http.wire import Request
+from pykubelet_local_api.access import tokens
 from pykubelet_local_api.access.authenticate import authenticate
 from pykubelet_local_api.access.authorize import check
 from pykubelet_local_api.access.impersonate import impersonated
 from pykubelet_local_api.access.rbac import AccessAttributes
 from pykubelet_local_api.access.reviews import review
 from pykubelet_local_api.access.token_requests import answer_token_request
-from pykubelet_local_api.access.tokens import AccountTokens
-from pykubelet_local_api.errors import bad_request
-from pykubelet_local_api.kinds.decode import FieldValidation, WrongType, decode, decode_body
+from pykubelet_local_api.kinds.decode import FieldValidation, decode_body
 from pykubelet_local_api.kinds.kind import ResourceKind
-from pykubelet_local_api.kinds.schema import schema_of
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.rest.paths import Target
 from pykubelet_local_api.view import RequestUser, View
-
-_TOKEN_REQUEST = "io.k8s.api.authentication.v1.TokenRequest"
 
 
 class Clients:
     """Implements `rest.access.ClientAccess`."""
 
-    def __init__(self, view: View, tokens: AccountTokens) -> None:
+    def __init__(self, view: View, account_tokens: tokens.AccountTokens) -> None:
         self._view = view
-        self._tokens = tokens
+        self._tokens = account_tokens
 
     def authenticate(
         self,
@@ -72,18 +68,14 @@ class Clients:
 
     def token(self, namespace: str, name: str, body: Json, user: RequestUser) -> Json:
         """The answer to a TokenRequest for a service account."""
-        try:
-            found = decode(schema_of(_TOKEN_REQUEST), body, remark=False).object
-        except WrongType as error:
-            raise bad_request(f'TokenRequest in version "v1" cannot be handled as a TokenRequest: {error}') from error
-        return answer_token_request(self._tokens, namespace, name, found, user, self._view)
+        return answer_token_request(self._tokens, namespace, name, body, user, self._view)
 
     def document(self, path: str) -> Json | None:
         """The documents about tokens; None for another path."""
         match path:
-            case "/.well-known/openid-configuration":
+            case tokens.CONFIGURATION_PATH:
                 return self._tokens.configuration()
-            case "/openid/v1/jwks":
+            case tokens.KEYS_PATH:
                 return self._tokens.keys()
         return None
 

@@ -80,6 +80,15 @@ class ServedDocument(Value):
     content_type: str = "application/json"
 
 
+def discovery_paths() -> Iterator[str]:
+    """The paths of all documents."""
+    yield from ("/api", "/apis")
+    yield from (f"/api/{version}" for version in _versions(""))
+    for group in _groups():
+        yield f"/apis/{group}"
+        yield from (f"/apis/{group}/{version}" for version in _versions(group))
+
+
 def discovery(path: str, accept: str) -> ServedDocument | None:
     """The document at a path such as `/apis`; None: there is none. `accept`: the request's header."""
     if path in ("/api", "/apis") and _takes_aggregated(accept):

@@ -65,6 +65,12 @@ def _path_of(kind: ResourceKind) -> str:
     return f"apis/{kind.group}/{kind.version}" if kind.group else f"api/{kind.version}"
 
 
+def openapi_paths() -> Iterator[str]:
+    """The paths of all documents."""
+    yield from ("/openapi/v2", "/openapi/v3")
+    yield from (f"/openapi/v3/{name}" for name in dict.fromkeys(map(_path_of, KINDS)))
+
+
 def openapi(path: str, accept: str) -> ServedDocument | None:
     """The document at a path such as `/openapi/v3`; None: there is none. `accept`: the request's header."""
     if path == "/openapi/v2":

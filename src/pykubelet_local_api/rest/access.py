@@ -38,7 +38,7 @@ class ClientAccess(Protocol):
         """The answer to an object that is answered and not stored, such as a TokenReview."""
 
     def token(self, namespace: str, name: str, body: Json, user: RequestUser) -> Json:
-        """The answer to a TokenRequest for a service account."""
+        """The answer to a TokenRequest for a service account. `body`: decoded."""
 
     def document(self, path: str) -> Json | None:
         """The documents about tokens: `/.well-known/openid-configuration` and the keys; None for another path."""

@@ -14,12 +14,9 @@ import msgspec
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
-from pykubelet.net.http.server import Answer, Response, ServedConnection, StreamedResponse, text
+from pykubelet.net.http.server import Answer, ServedConnection, StreamedResponse
 from pykubelet.net.http.wire import BadRequest, Request
-from pykubelet_local_api.errors import StatusError, method_not_allowed, too_large, unknown_path
-from pykubelet_local_api.kinds.discovery import discovery
-from pykubelet_local_api.kinds.openapi import openapi
-from pykubelet_local_api.kinds.table import KINDS
+from pykubelet_local_api.errors import StatusError, method_not_allowed, too_large
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.registry import ObjectRegistry
 from pykubelet_local_api.rest.access import ClientAccess
@@ -35,8 +32,9 @@ from pykubelet_local_api.rest.formats import (
     shown_list,
     shown_object,
 )
-from pykubelet_local_api.rest.metrics import count_request, metrics
+from pykubelet_local_api.rest.metrics import count_request
 from pykubelet_local_api.rest.options import ListOptions, read_bool, read_list_options
+from pykubelet_local_api.rest.other_paths import OtherPaths
 from pykubelet_local_api.rest.paths import Target, parse_target
 from pykubelet_local_api.rest.reads import Page, check_version_exists, read_list, read_object, selected
 from pykubelet_local_api.rest.rounds import RequestRounds
@@ -49,13 +47,6 @@ from pykubelet_local_api.view import RequestUser
 
 log = Log("local-api")
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_HEALTH = frozenset(f"/{name}{part}" for name in ("healthz", "livez", "readyz") for part in ("", "/ping"))
-#: Below these paths, answers to paths that are not served are a Status.
-_OF_RESOURCES = (
-    "/api/",
-    "/version/",
-    *(f"/apis/{group}/" for group in dict.fromkeys(kind.group for kind in KINDS if kind.group)),
-)
 #: Groups of clients that do not wait for their other requests: administrators, and the node.
 _NOT_LIMITED = frozenset({"system:masters", "system:nodes"})
 #: A list of more objects is sent in parts, so that the event loop is not held while it is encoded.
@@ -95,8 +86,7 @@ class ObjectsHandler:
         self._store = store
         self._access = access
         self._streams = streams
-        self._version = version
-        self._problem = problem
+        self._others = OtherPaths(store, access, version, problem)
         self._clock = clock
         self._kinds = registry.kinds
         self._lines = SharedLines()
@@ -125,38 +115,12 @@ class ObjectsHandler:
             objects = self._store.count(target.kind.storage) if target is not None and not target.name else 0
             await self._fairness.wait(user, cost_of(request, objects))
             if target is None:
-                return self._other_path(request, user)
+                return self._others.answer(request, user, _verb_of(request, target))
             return await self._resource(AskedRequest(request, connection, user, target))
         except StatusError as error:
             return failure(error)
         except BadRequest as error:
             return failure(StatusError(error.status, "BadRequest", str(error)))
-
-    # -- paths that are no resource's
-
-    def _other_path(self, request: Request, user: RequestUser) -> Response:
-        path = request.path if request.path == "/" else request.path.rstrip("/")
-        if request.method not in ("GET", "HEAD"):
-            self._access.check_path(user, _VERBS.get(request.method, request.method.lower()), path)
-            if path == "/version" or discovery(path, "") is not None:
-                raise method_not_allowed()
-            return _nothing_there(request.path)
-        self._access.check_path(user, "get", path)
-        if path in _HEALTH:
-            problem = self._problem() if path.startswith("/readyz") else ""
-            return text(500 if problem else 200, problem or "ok")
-        if (figures := metrics(path, self._store, self._problem())) is not None:
-            return figures
-        if path == "/version":
-            return Response(200, msgspec.json.encode(self._version), JSON)
-        accept = request.headers.get("accept", "")
-        if (found := discovery(path, accept)) is not None:
-            return Response(200, found.body, found.content_type)
-        if (document := openapi(path, accept)) is not None:
-            return Response(200, document.body, document.content_type)
-        if (keys := self._access.document(path)) is not None:
-            return Response(200, msgspec.json.encode(keys), JSON)
-        return _nothing_there(request.path)
 
     # -- resources
 
@@ -263,11 +227,6 @@ def _fingerprint(connection: ServedConnection) -> str:
         return ""
     tls = connection.writer.get_extra_info("ssl_object")
     return sha256(tls.getpeercert(binary_form=True) or b"").hexdigest() if tls is not None else ""
-
-
-def _nothing_there(path: str) -> Response:
-    """The answer to a path that is not served."""
-    return failure(unknown_path()) if path.startswith(_OF_RESOURCES) else text(404, "404 page not found\n")
 
 
 async def _list_in_parts(accepted: Accepted, target: Target, page: Page, now: float) -> AsyncIterator[bytes]:

@@ -63,15 +63,13 @@ def _labels(request: Request, target: Target | None, is_allowed: bool) -> tuple[
     return (verb, kind.group, kind.version, kind.plural, subresource, scope)
 
 
-def metrics(path: str, store: ObjectStore, problem: str) -> Response | None:
-    """The answer; None: another path. `problem`: what keeps the server from being ready, "" for nothing."""
-    match path:
-        case "/metrics":
-            families = [*_METRICS.families(), _stored(store)]
-        case "/metrics/slis":
-            families = [_health(problem)]
-        case _:
-            return None
+_HEALTH = "/metrics/slis"
+METRICS_PATHS = ("/metrics", _HEALTH)
+
+
+def metrics(path: str, store: ObjectStore, problem: str) -> Response:
+    """The answer at one of the paths. `problem`: what keeps the server from being ready, "" for nothing."""
+    families = [_health(problem)] if path == _HEALTH else [*_METRICS.families(), _stored(store)]
     return Response(200, render_metrics(families), CONTENT_TYPE)
 
 

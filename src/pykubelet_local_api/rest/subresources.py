@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pykubelet.net.http.server import Response
 from pykubelet_local_api.errors import bad_request, method_not_allowed
+from pykubelet_local_api.kinds.decode import WrongType, decode
+from pykubelet_local_api.kinds.schema import schema_of
 from pykubelet_local_api.kinds.table import STORED
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.registry import ObjectRegistry
@@ -18,9 +22,20 @@ from pykubelet_local_api.strategies.strategy import Context
 from pykubelet_local_api.write_options import WriteOptions
 
 PODS = STORED["pods"]
-#: What bodies are, by subresource.
+#: What bodies are, by subresource; of others, a Binding.
 _DEFINITIONS = {"eviction": "io.k8s.api.policy.v1.Eviction", "token": "io.k8s.api.authentication.v1.TokenRequest"}
 _SUCCESS: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+
+
+def _decoded(body: Any, definition: str) -> Json:
+    """The body, with values of the types that the definition states. Raises StatusError 400."""
+    if not isinstance(body, dict):
+        raise bad_request("the body is not an object")
+    try:
+        return decode(schema_of(definition), body, remark=False).object
+    except WrongType as error:
+        version, kind = definition.split(".")[-2:]
+        raise bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {error}') from error
 
 
 class Acts:
@@ -34,9 +49,7 @@ class Acts:
     async def post(self, write: Write) -> Response:
         """Carry out the act that the target names. Raises StatusError 405 for a subresource that is none."""
         definition = _DEFINITIONS.get(write.target.subresource, "io.k8s.api.core.v1.Binding")
-        body = read_body(write.request, write.body, definition).value
-        if not isinstance(body, dict):
-            raise bad_request("the body is not an object")
+        body = _decoded(read_body(write.request, write.body, definition).value, definition)
         match write.kind.plural, write.target.subresource:
             case "pods", "binding":
                 return await self._bind(write, write.target.name, body)
