@@ -408,6 +408,24 @@ async def test_nothing_is_listed_for_a_pod_that_starts_and_ends_as_it_should(tmp
         await n.wait_running("web")
 
 
+async def test_a_container_that_is_stopped_to_start_again_is_prepared_meanwhile(tmp_path: Path) -> None:
+    async with node(tmp_path, wanted=[WEB]) as n:
+        await n.wait_seen("web")
+        n.fake.inject(RuntimeFault("StopContainer", delay_s=3.0))
+        read = len(n.fake.called("ContainerStatus"))
+        n.want(named(pod(container(image="next:1"), terminationGracePeriodSeconds=1), "web"))
+        await n.wait_for(lambda: "next:1" in n.images.asked)
+        assert has_attempt(n, "web", 0)
+        assert [event.reason for event in n.recorder.events][-1] == "Killing"
+        await n.wait_for(lambda: has_attempt(n, "web", 1))
+        await n.wait_for(lambda: {c.attempt for c in n.observed.get().pods[PodUID("uid-web")].running} == {1})
+        assert n.images.asked.count("next:1") == 1
+        assert [event.reason for event in n.recorder.events][-4:] == ["Killing", "Pulled", "Created", "Started"]
+        # the end of the old one and the start of the new one, and no list of the pod
+        assert len(n.fake.called("ContainerStatus")) - read == 2
+        assert not [call for call in n.fake.called("ListContainers") if call.request.filter.label_selector]
+
+
 async def test_a_directory_of_log_links_that_was_removed_does_not_hold_up_the_end(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
         n.want(WEB)

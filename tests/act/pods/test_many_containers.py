@@ -74,7 +74,7 @@ async def test_the_images_of_later_containers_are_asked_for_after_an_interruptio
         need = ImagesNeed(cast(PodTools, tools), REF)
         for image in ("old", "new"):
             begun = pod(container("c0", image="image-0:1"), container("c1", image=f"image-{image}:1"))
-            plan = SimpleNamespace(starts=("c0", "c1"), create_sandbox=False)
+            plan = SimpleNamespace(starts=("c0", "c1"), create_sandbox=False, kills=())
             command = cast(Sync, SimpleNamespace(pod=begun, plan=plan))
             need.begin(SyncRun(command, WaitBook(virtual_clock(), Sink()), _uninterrupted, PullTime()))
             await asyncio.sleep(1)

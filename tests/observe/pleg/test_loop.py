@@ -303,6 +303,29 @@ async def test_what_was_started_is_asked_for_by_id(tmp_path: Path) -> None:
         assert (reported.sandboxes, reported.containers) == (view.sandboxes, view.containers)
 
 
+@pytest.mark.parametrize("is_read", [True, False])
+async def test_the_successor_of_a_stopped_container_is_asked_for_by_id_once_its_end_was_read(
+    tmp_path: Path, *, is_read: bool
+) -> None:
+    async with run_pleg(tmp_path, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
+        await stand.listed()
+        old = stand.fake.container("app")
+        stand.fake.state.end(old, 137)
+        if is_read:
+            stand.touch("web")
+            await stand.wait_state("web", "app", ObservedState.EXITED)
+        new = stand.start(old.sandbox, "app", attempt=1)
+        lists = len(stand.fake.called("ListContainers"))
+        answer = Started(SandboxID(old.sandbox.id), (ContainerID(new.id),), ended=(ContainerID(old.id),))
+        stand.mailbox.post(PodReadWanted(ref("web"), "test", answer=answer))
+        view = (await stand.wait(lambda now: len(now.pods[ref("web").uid].containers) == 2)).pods[ref("web").uid]
+        assert {c.id: c.state for c in view.containers} == {
+            old.id: ObservedState.EXITED,
+            new.id: ObservedState.RUNNING,
+        }
+        assert len(stand.fake.called("ListContainers")) - lists == (0 if is_read else 1)
+
+
 async def test_what_was_started_and_is_gone_already_is_not_shown(tmp_path: Path) -> None:
     async with run_pleg(tmp_path, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
         await stand.listed()

@@ -8,8 +8,8 @@ Every step may be repeated: what already exists is adopted, and what is already 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from math import inf
 from typing import TypeVar
@@ -142,10 +142,14 @@ class PodExecution:
 
     async def _sync(self, run: SyncRun) -> SyncEnded:
         """The steps of a sync. Each may be repeated; the plan names what the pod lacks."""
-        plan = run.command.plan
         self.ending.is_stopped = False
         # 1. The runtime takes calls, and has a network if a sandbox is to be made.
         await self._runtime_ready(run)
+        async with self._adopting(run) as adoption:
+            return await self._sync_ready(run, adoption)
+
+    async def _sync_ready(self, run: SyncRun, adoption: Awaitable[Sandbox] | None) -> SyncEnded:
+        plan = run.command.plan
         # 2. What the plan replaces is stopped and removed.
         await self._clear_away(run)
         # 3. The hooks of running containers that were cut off are run again.
@@ -153,13 +157,13 @@ class PodExecution:
         if not (plan.create_sandbox or plan.starts or plan.resize_pod):
             return SyncEnded(failed=failed)
         # 4. What takes long begins: image pulls.
-        for need in self._needs:
-            need.begin(run)
+        if adoption is None:
+            self._begin_needs(run)
         # 5. What the sandbox needs is there: the cgroup, its RuntimeClass, prepared claims, volumes that are at least being mounted.
         for need in self._needs:
             await need.before_sandbox(run)
         # 6. The sandbox, with its network.
-        sandbox = await self._sandbox(run)
+        sandbox = await (self._sandbox(run) if adoption is None else adoption)
         # 7. What all containers need is there: mounted volumes.
         for need in self._needs:
             await need.before_containers(run)
@@ -173,6 +177,28 @@ class PodExecution:
         if made is not None and plan.resize_pod:
             made = replace(made, resized=tuple(resized.containers)) if resized is not None and not problem else None
         return replace(ended, made=made, resized=resized, resize_error=problem)
+
+    @asynccontextmanager
+    async def _adopting(self, run: SyncRun) -> AsyncIterator[Awaitable[Sandbox] | None]:
+        """While containers are being stopped to start again in their sandbox, it is adopted and their images are looked for.
+
+        None for any other sync, which has nothing to wait for before.
+        """
+        plan = run.command.plan
+        if not (plan.kills and plan.starts) or plan.sandbox is None or plan.restart_all:
+            yield None
+            return
+        self._begin_needs(run)
+        adoption = self._tools.supervisor.start_child(f"adopt-{self._ref.uid}", self._sandbox(run))
+        try:
+            yield adoption
+        finally:
+            adoption.cancel()
+            await asyncio.gather(adoption, return_exceptions=True)
+
+    def _begin_needs(self, run: SyncRun) -> None:
+        for need in self._needs:
+            need.begin(run)
 
     def _cancel_needs(self) -> None:
         for need in reversed(self._needs):
@@ -355,8 +381,9 @@ class PodExecution:
                 if name in plan.start_init and container.restartPolicy != ALWAYS:
                     break
         self._cancel_needs()
-        cleared = plan.kills or plan.remove or (plan.stop_pod and not run.command.view.is_gone)
-        made = None if failed or cleared else Started(sandbox.id, tuple(started.values()), sandbox.seen)
+        cleared = plan.remove or (plan.stop_pod and not run.command.view.is_gone)
+        ended = tuple(kill.container.id for kill in plan.kills)
+        made = None if failed or cleared else Started(sandbox.id, tuple(started.values()), sandbox.seen, ended=ended)
         return SyncEnded(tuple(started), failed, made=made)
 
     async def _start_one(

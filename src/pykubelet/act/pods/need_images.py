@@ -35,7 +35,7 @@ from pykubelet.provide.images.keyring import PodPullSecrets, PullSecret, SecretS
 from pykubelet.provide.images.model import ImageError, ImageReady, ImageRequest, PullAccount
 
 START_IT = "start the container"
-#: Seconds that pulls wait when a sandbox must be made too. The sandbox takes longest, so it is requested first.
+#: Seconds that pulls wait when a sandbox must be made too, or containers stopped. That takes longest, so it is requested first.
 BEHIND_SANDBOX_S = 0.005
 #: So many images of one pod are asked for at once.
 AT_ONCE = 16
@@ -61,8 +61,9 @@ class ImagesNeed(PodNeed):
 
     def begin(self, run: SyncRun) -> None:
         """Begin to pull the images of the containers that are to start: a few at a time, one in an iteration of the event loop."""
-        pause_s = BEHIND_SANDBOX_S if run.command.plan.create_sandbox else 0.0
-        containers = [find_container(run.pod, name) for name in run.command.plan.starts]
+        plan = run.command.plan
+        pause_s = BEHIND_SANDBOX_S if plan.create_sandbox or plan.kills else 0.0
+        containers = [find_container(run.pod, name) for name in plan.starts]
         self._later = {(c.name, c.image): partial(self._begin, run, c) for c in containers}
         if containers:
             self._begin(run, containers[0], pause_s)

@@ -246,7 +246,8 @@ class Observed(Value):
 
 
 class Started(Value):
-    """These containers of one sandbox were started, and `resized` got another size; nothing else about the pod has changed.
+    """These containers of one sandbox were started, and `resized` got another size; nothing else about the pod has changed but the ends of
+    `ended`, which were stopped before.
 
     `seen`: the sandbox, if it was created for them and was read before they were started.
     """
@@ -255,6 +256,7 @@ class Started(Value):
     containers: tuple[ContainerID, ...]
     seen: SandboxView | None = None
     resized: tuple[ContainerID, ...] = ()
+    ended: tuple[ContainerID, ...] = ()
 
 
 class Stopped(Value):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodRef
-from pykubelet.base.model.observed import ContainerView, PodView, SandboxView, Started
+from pykubelet.base.model.observed import ContainerView, ObservedState, PodView, SandboxView, Started
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
@@ -40,6 +40,8 @@ async def read_started(cri: CriClient, clock: Clock, ref: PodRef, started: Start
     changed = (*started.containers, *started.resized)
     read_at = clock.monotonic()
     before = known if known is not None else PodView(ref)
+    if any(c.id in started.ended and c.state is not ObservedState.EXITED for c in before.containers):
+        return await read_pod(cri, clock, ref, known)  # their ends were not read yet
     sandbox = next((s for s in before.sandboxes if s.id == started.sandbox), started.seen)
     is_known = sandbox is not None and sandbox.ready and bool(sandbox.ips)
     try:
