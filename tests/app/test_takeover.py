@@ -29,7 +29,7 @@ from pykubelet.desired.roster import allocation_state
 from pykubelet.provide.cgroups.model import CgroupDriver
 from pykubelet.provide.claims.state import decode_state as decode_claims
 from pykubelet.provide.placement import cpu_state, memory_state
-from pykubelet.provide.volumes.registry import DIRECTORIES
+from pykubelet.provide.volumes.plan import DIRECTORIES
 
 REFERENCE_STATE = Path(__file__).parents[1] / "support" / "reference_state"
 WEB = Container(name="web", image="example.com/web:1")

@@ -54,7 +54,7 @@ from pykubelet.provide.placement.devices.device_checkpoint import decode as deco
 from pykubelet.provide.placement.memory_state import FILE_NAME as MEMORY
 from pykubelet.provide.placement.provider import ManagerStartError
 from pykubelet.provide.placement.start import StateTexts, start_managers
-from pykubelet.provide.volumes.registry import DIRECTORIES
+from pykubelet.provide.volumes.plan import DIRECTORIES
 
 _LIMIT = 64 << 20
 #: Where the kubelet has device plugins and their checkpoint.

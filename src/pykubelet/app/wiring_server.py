@@ -25,7 +25,7 @@ from pykubelet.edges.identity.serving import ServingChoice, ensure_self_signed, 
 from pykubelet.net.grpc.server import RpcServer, Services
 from pykubelet.net.http.client_hello import ContextsByGroup
 from pykubelet.net.http.server import JSON, Answer, Handler, Request, Response, ServedConnection
-from pykubelet.provide.volumes.registry import PLUGINS
+from pykubelet.provide.volumes.plan import PLUGINS
 from pykubelet.serve.auth.auth_filter import AuthFilter, Reviewers, auth_rules
 from pykubelet.serve.endpoints.api_routes import ApiHandler
 from pykubelet.serve.endpoints.browsers import for_own_hosts, node_names

@@ -23,7 +23,7 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.provide.volumes import disk
 from pykubelet.provide.volumes.directories import VolumeDirs, make_pod_dirs
 from pykubelet.provide.volumes.kind import CallContext, VolumesError
-from pykubelet.provide.volumes.registry import kind_in, kind_named
+from pykubelet.provide.volumes.plan import kind_in, kind_named
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for mounts")
 UID = PodUID("0f1e2d3c")

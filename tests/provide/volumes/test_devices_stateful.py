@@ -18,7 +18,7 @@ from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.base.model.roster import Roster, RosterPod
-from pykubelet.provide.volumes import registry
+from pykubelet.provide.volumes import plan as plans
 from pykubelet.provide.volumes.decide import next_timer, step_all
 from pykubelet.provide.volumes.kind import (
     DevicePlan,
@@ -92,7 +92,7 @@ KIND = VolumeKind(name="fc", plugin="test.example/shared", plan=plan)
 @pytest.fixture(autouse=True, scope="module")
 def kind() -> Iterator[None]:
     """A volume kind whose plans have devices."""
-    with patch.dict(registry.KINDS, {"fc": KIND}), patch.dict(registry._BY_DIRECTORY, {PLUGIN: KIND}):
+    with patch.dict(plans.KINDS, {"fc": KIND}), patch.dict(plans._BY_DIRECTORY, {PLUGIN: KIND}):
         yield
 
 

@@ -30,8 +30,7 @@ from pykubelet.provide.volumes.flex.plan import FlexPlan
 from pykubelet.provide.volumes.kind import Plan, RefusedPlan, UndecidedPlan
 from pykubelet.provide.volumes.model import Inputs
 from pykubelet.provide.volumes.operations import OPERATIONS
-from pykubelet.provide.volumes.plan import plan_volume, volume_keys
-from pykubelet.provide.volumes.registry import kind_in
+from pykubelet.provide.volumes.plan import kind_in, plan_volume, volume_keys
 
 pytestmark = pytest.mark.virtual_time
 

@@ -20,8 +20,7 @@ from pykubelet.base.model.content import Content
 from pykubelet.provide.volumes import kinds
 from pykubelet.provide.volumes.directories import delete_volume, release_volume
 from pykubelet.provide.volumes.kind import VolumeKind
-from pykubelet.provide.volumes.plan import volume_keys
-from pykubelet.provide.volumes.registry import KINDS, PLUGINS, kind_in, kind_of
+from pykubelet.provide.volumes.plan import KINDS, PLUGINS, kind_in, kind_of, volume_keys
 
 FIELDS = frozenset(Volume.__struct_fields__) - {"name"}
 #: What decides, and therefore may only call what is pure.

@@ -19,7 +19,7 @@ from pykubelet.base.model.roster import Roster, pod_ref
 from pykubelet.base.model.sizing import PendingResize, ResizeProgress
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.usage import FileSystemUse, VolumeUse
-from pykubelet.provide.volumes.registry import PLUGINS
+from pykubelet.provide.volumes.plan import PLUGINS
 from pykubelet.serve.metrics.kubelet import MetricsInputs, kubelet_families
 
 VOLUMES = tuple(

@@ -17,7 +17,7 @@ from pykubelet.provide.volumes.directories import VolumeDirs
 from pykubelet.provide.volumes.kind import FoundDevice, VolumesError
 from pykubelet.provide.volumes.model import FoundPod, FoundVolume
 from pykubelet.provide.volumes.mounted_parents import refuse_mounted, refuse_mounts_above
-from pykubelet.provide.volumes.registry import KINDS, kind_in
+from pykubelet.provide.volumes.plan import KINDS, kind_in
 
 log = Log("provide.volumes")
 

@@ -95,8 +95,7 @@ from pykubelet.provide.volumes.model import (
     VolumePlanned,
 )
 from pykubelet.provide.volumes.payloads.budget import PayloadBudget
-from pykubelet.provide.volumes.plan import plan_volume
-from pykubelet.provide.volumes.registry import kind_in, kind_named
+from pykubelet.provide.volumes.plan import kind_in, kind_named, plan_volume
 
 log = Log("provide.volumes")
 T = TypeVar("T")

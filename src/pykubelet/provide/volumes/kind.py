@@ -1,6 +1,6 @@
 """The interface of a volume kind: what a kind declares, and the inputs and results of its planning.
 
-A kind is one module in `kinds/` that exports `KIND`, a `VolumeKind`. `registry.py` finds it; no other code names it.
+A kind is one module in `kinds/` that exports `KIND`, a `VolumeKind`. `plan.py` finds it; no other code names it.
 `docs/recipes/volume-kind.md` explains how to add a kind.
 
 Rules:

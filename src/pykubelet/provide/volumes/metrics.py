@@ -19,7 +19,7 @@ from pykubelet.provide.volumes.model import (
     VolumeState,
 )
 from pykubelet.provide.volumes.operations import BUCKETS_S, count
-from pykubelet.provide.volumes.registry import kind_named
+from pykubelet.provide.volumes.plan import kind_named
 
 #: The directory that has the maps of block devices.
 BLOCK_DEVICES = "volumeDevices"

@@ -16,7 +16,7 @@ from pykubelet.base.model.roster import RosterPod
 from pykubelet.provide.volumes.flex.plan import EXTENSION, directory_of
 from pykubelet.provide.volumes.kind import VolumePlan
 from pykubelet.provide.volumes.model import Inputs, PodVolumes, State, VolumeNeed, VolumeState
-from pykubelet.provide.volumes.registry import kind_in
+from pykubelet.provide.volumes.plan import kind_in
 
 T = TypeVar("T")
 

@@ -27,8 +27,7 @@ from pykubelet.provide.volumes.model import (
     VolumeState,
     VolumeView,
 )
-from pykubelet.provide.volumes.plan import claim_of
-from pykubelet.provide.volumes.registry import kind_named
+from pykubelet.provide.volumes.plan import claim_of, kind_named
 
 NO_DEVICES: Final[Mapping[str, DeviceState]] = {}
 

@@ -1,1 +1,1 @@
-"""One module for each volume kind. Each exports `KIND`, a `VolumeKind`; `registry.py` finds it."""
+"""One module for each volume kind. Each exports `KIND`, a `VolumeKind`; `plan.py` finds it."""
