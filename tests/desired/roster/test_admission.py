@@ -16,8 +16,7 @@ from pykubelet.base.model.version import Release
 from pykubelet.config.gates import FeatureGates
 from pykubelet.config.settings import Settings
 from pykubelet.desired.roster.admission import refuse_placement, refuse_sysctls
-from pykubelet.desired.roster.load import Demand, HostPort, Load
-from pykubelet.desired.roster.model import AdmissionRules, admission_rules
+from pykubelet.desired.roster.model import AdmissionRules, Demand, HostPort, Load, admission_rules
 
 
 def refusal(pod: Any, *others: Any, **circumstances: Any) -> tuple[str | None, str]:

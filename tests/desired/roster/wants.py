@@ -17,9 +17,8 @@ from pykubelet.base.model.observed import ContainerView, Observed, ObservedState
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.roster import NameHolder, Roster, SourceChanged, pod_ref
 from pykubelet.desired.roster.decide import counted_now, settle
-from pykubelet.desired.roster.load import CountedPods
 from pykubelet.desired.roster.merge import apply_quarantine, apply_source, roster_of
-from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, RosterState
+from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, CountedPods, RosterState
 from pykubelet.desired.roster.readmission import readmit
 from pykubelet.desired.roster.resize import settle_sizes
 

@@ -38,8 +38,7 @@ from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.roster import Rejection
 from pykubelet.base.model.waits import Owner, Wait
-from pykubelet.desired.roster.load import CountedPods
-from pykubelet.desired.roster.model import AdmissionFacts, AdmissionHold
+from pykubelet.desired.roster.model import AdmissionFacts, AdmissionHold, CountedPods
 from pykubelet.extension import (
     Container,
     CpuMachine,

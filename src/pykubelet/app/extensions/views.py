@@ -22,8 +22,7 @@ from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import Roster, is_critical, is_static
 from pykubelet.base.model.sizing import pod_requests, qos_class
 from pykubelet.base.model.usage import PodUse, bytes_on_disk
-from pykubelet.desired.roster.load import CountedPods
-from pykubelet.desired.roster.model import AdmissionFacts
+from pykubelet.desired.roster.model import AdmissionFacts, CountedPods
 from pykubelet.extension import (
     Container,
     CpuMachine,

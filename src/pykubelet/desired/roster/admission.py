@@ -49,8 +49,7 @@ from pykubelet.base.model.roster import Rejection, is_critical, is_static
 from pykubelet.base.model.sizing import QOSClass, pod_requests, qos_class
 from pykubelet.base.model.sysctls import forbidden_sysctl
 from pykubelet.base.model.tolerations import tolerates
-from pykubelet.desired.roster.load import ALL_ADDRESSES, Demand, HostPort, Load
-from pykubelet.desired.roster.model import AdmissionRules
+from pykubelet.desired.roster.model import ALL_ADDRESSES, AdmissionRules, Demand, HostPort, Load
 
 OS_LABEL = "kubernetes.io/os"
 OS = "linux"

@@ -51,14 +51,15 @@ from pykubelet.base.model.sizing import QOSClass, qos_class
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.desired.roster import admission
 from pykubelet.desired.roster.admission import Shortage
-from pykubelet.desired.roster.load import CountedPods, Load
 from pykubelet.desired.roster.model import (
     RETRY,
     AdmissionFacts,
     AdmissionHold,
     AdmissionVerdict,
     AskExtensions,
+    CountedPods,
     Entry,
+    Load,
     RosterState,
     unusual,
 )

@@ -16,7 +16,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.roster import is_critical
 from pykubelet.base.model.sizing import QOSClass, qos_class
 from pykubelet.desired.roster.admission import Shortage
-from pykubelet.desired.roster.load import Demand
+from pykubelet.desired.roster.model import Demand
 
 PREEMPTED = "Preempted in order to admit critical pod"
 

@@ -45,8 +45,16 @@ from pykubelet.base.model.sizing import (
 from pykubelet.desired.roster import admission
 from pykubelet.desired.roster.admission import refuse_under_pressure, requests_of
 from pykubelet.desired.roster.decide import counted_now
-from pykubelet.desired.roster.load import CountedPods, Demand, Load
-from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, AdmissionVerdict, Entry, unusual
+from pykubelet.desired.roster.model import (
+    AdmissionFacts,
+    AdmissionRules,
+    AdmissionVerdict,
+    CountedPods,
+    Demand,
+    Entry,
+    Load,
+    unusual,
+)
 
 Entries = dict[PodUID, Entry]
 _NO_SWAP = "In-place resize of containers with swap is not supported."

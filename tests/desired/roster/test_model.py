@@ -13,7 +13,7 @@ from support.cost import count_instructions
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.model.roster import pod_ref
-from pykubelet.desired.roster.load import Totals
+from pykubelet.desired.roster.model import Totals
 
 ENTRIES = 100
 PORT_80 = [{"containerPort": 1, "hostPort": 80}]
