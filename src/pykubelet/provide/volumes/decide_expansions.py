@@ -24,8 +24,8 @@ from pykubelet.provide.volumes.model import (
     VolumeExpanded,
     VolumeState,
 )
+from pykubelet.provide.volumes.needs import is_directory_busy
 from pykubelet.provide.volumes.plan import is_persistent, kind_named, resolve
-from pykubelet.provide.volumes.users import is_directory_busy
 from pykubelet.provide.volumes.work import VolumesStep, is_due, next_failure
 
 

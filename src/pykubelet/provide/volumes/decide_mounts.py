@@ -38,10 +38,18 @@ from pykubelet.provide.volumes.model import (
     VolumePlanned,
     VolumeState,
 )
-from pykubelet.provide.volumes.needs import is_alive, is_running, is_same_pod, need_of, spec_of
+from pykubelet.provide.volumes.needs import (
+    IN_USE,
+    is_alive,
+    is_directory_busy,
+    is_running,
+    is_same_pod,
+    is_same_volume,
+    need_of,
+    spec_of,
+)
 from pykubelet.provide.volumes.plan import claim_of, directory_of, is_heavy, kind_named, kind_of_persistent, resolve
 from pykubelet.provide.volumes.selinux import MULTIPLE, short_mode
-from pykubelet.provide.volumes.users import IN_USE, is_directory_busy, is_same_volume
 from pykubelet.provide.volumes.work import (
     MAX_RUNNING,
     PodLook,

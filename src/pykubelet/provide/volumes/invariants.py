@@ -25,7 +25,7 @@ from pykubelet.provide.volumes.model import (
     Users,
     VolumeState,
 )
-from pykubelet.provide.volumes.users import UsersDraft
+from pykubelet.provide.volumes.needs import UsersDraft
 
 P = TypeVar("P", MountPhase, DevicePhase)
 

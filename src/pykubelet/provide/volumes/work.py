@@ -50,10 +50,10 @@ from pykubelet.provide.volumes.model import (
     VolumeNeed,
     VolumeState,
 )
+from pykubelet.provide.volumes.needs import UsersDraft
 from pykubelet.provide.volumes.plan import plan_volume, volume_keys
 from pykubelet.provide.volumes.project import missing_volumes, view_pod
 from pykubelet.provide.volumes.selinux import conflict, unmount_awaited
-from pykubelet.provide.volumes.users import UsersDraft
 
 RETRY = BackoffPolicy(initial_s=0.5, cap_s=122.0)
 #: How Events about block devices name the steps.
