@@ -426,7 +426,8 @@ def _advance_syncing(state: PodWorkerState, now: float, rules: Rules, cause: str
     back_offs, pod = state.back_offs, state.pod
     if back_offs.verdicts:
         pod = restartable_pod(pod, view, back_offs.stays)
-    if pod_phase(pod, view, state.start_errors, ended=False, to_restart=state.to_restart).is_terminal:
+    errors, restarted = state.start_errors, state.to_restart
+    if view.containers and pod_phase(pod, view, errors, ended=False, to_restart=restarted).is_terminal:
         return _complete(state, _end_cause(pod, state))
     state = replace(state, sizes=state.sizes.after_view(state.pod, view))
     applied = state.sizes.applied
