@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pykubelet.app.decide_last_run import BLOCKED_S, GROWTH, Charge, charges_of
-from pykubelet.base.kit.work import OpenWork
+from pykubelet.base.kit.flight import OpenWork
 from pykubelet.edges.host.proc.kmsg import KernelRecord
 from pykubelet.edges.host.services.run_record import Blame, EndedRun
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from pykubelet.app.decide_last_run import charges_of
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import WORK
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.work import WORK
 from pykubelet.desired.sources.quarantine import charge
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.kmsg import KernelLog, KernelRecord

@@ -23,9 +23,9 @@ from pykubelet.app.prepare import AgentStartError
 from pykubelet.app.wiring import Agent, build_agent
 from pykubelet.app.wiring_server import watchdog_interval
 from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.flight import noted_key
 from pykubelet.base.kit.log import Log, flush_log, matches, set_up_logging
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.work import noted_key
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Settings
 from pykubelet.config.shown import shown_safely

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from desired.roster.wants import make_pod
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.work import WORK
+from pykubelet.base.kit.flight import WORK
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.roster import RosterPod
 from pykubelet.edges.host.services.monitor import pod_in_work

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.base.kit.work import SIZE, OpenWork
+from pykubelet.base.kit.flight import SIZE, OpenWork
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.services.run_record import Blame, EndedRun, RunRecord
 
 #: Leaves the record of a run that has ended while it was at work, with what the program adds.
 _PROGRAM = """
 import faulthandler, sys, os, time
-from pykubelet.base.kit.work import WORK
+from pykubelet.base.kit.flight import WORK
 from pykubelet.edges.host.services.run_record import Blame, RunRecord
 record = RunRecord(sys.argv[1], (sys.argv[2],))
 assert record.read_ended(0.0, 0.0) is None

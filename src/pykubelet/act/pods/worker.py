@@ -37,11 +37,11 @@ from pykubelet.act.pods.model import (
 from pykubelet.act.pods.waitbook import LifecycleChanged, WaitBook
 from pykubelet.base.kit.cells import Mailbox, Post
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import WORK
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.tracing import NO_SPAN, NoSpan, Span, is_traced, span
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.containers import container_field_path
 from pykubelet.base.model.diagnostics import KEPT_STEPS, PodDiagnostics, StepLog, WorkerStep
 from pykubelet.base.model.ids import PodRef, PodUID

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 from pykubelet.base.kit.cells import CellWriter, Post
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import WORK
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.metrics import Counter
 from pykubelet.base.kit.text import shorten
 from pykubelet.base.kit.values import replace
-from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.extensions import ExtensionState, ExtensionStates, extension_key
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.reasons import EVENT_EXTENSION_FAILED
@@ -58,7 +58,7 @@ class Board:
 
 
 class Guard:
-    """Asks one extension. `key`: what its calls are recorded as (`base/kit/work.py`)."""
+    """Asks one extension. `key`: what its calls are recorded as (`base/kit/flight.py`)."""
 
     def __init__(self, state: ExtensionState, calls: LimitedCalls, board: Board) -> None:
         self._state = state

@@ -27,8 +27,8 @@ from operator import attrgetter
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import parse_time
+from pykubelet.base.kit.flight import WORK
 from pykubelet.base.kit.values import Derived, Value, changed_keys, edited, follow_up, missing_keys, replace
-from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import CONFIG_SEEN, SOURCE_API, SOURCE_FILE

@@ -17,11 +17,10 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import SingleFlight
+from pykubelet.base.kit.flight import WORK, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.metrics import Gauge
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.roster import OF_MANIFEST, SourceChanged, has_ended_in_api
 from pykubelet.base.model.waits import Wait

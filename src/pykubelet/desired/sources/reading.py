@@ -13,10 +13,9 @@ from collections.abc import Container, Iterable, Set
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.documents import may_be_slow
 from pykubelet.base.api.times import format_nano_time
-from pykubelet.base.kit.flight import Done, Failed, SingleFlight
+from pykubelet.base.kit.flight import WORK, Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
-from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.labels import CONFIG_SEEN
 from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.roster import ManifestProblem

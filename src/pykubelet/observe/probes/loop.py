@@ -19,10 +19,10 @@ from typing import Generic, TypeVar
 from pykubelet.base.kit.bulkhead import BulkheadSlot
 from pykubelet.base.kit.cells import Cell, CellWriter, LazyCellWriter, Post, set_on_change
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import WORK
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, changed_keys, field, replace
-from pykubelet.base.kit.work import WORK
 from pykubelet.base.kit.yields import Yields
 from pykubelet.base.model.diagnostics import Diagnostics, of_waits
 from pykubelet.base.model.ids import ContainerID, PodUID

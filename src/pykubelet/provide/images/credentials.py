@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from pykubelet.base.kit.flight import Done, Failed, SingleFlight
+from pykubelet.base.kit.flight import WORK, Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.work import WORK
 from pykubelet.edges.plugins.pull_credentials import DockerConfigFile
 from pykubelet.provide.images.keyring import (
     Auth,

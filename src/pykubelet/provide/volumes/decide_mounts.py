@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from pykubelet.base.api.core import Volume
 from pykubelet.base.kit.clock import Moment
+from pykubelet.base.kit.flight import WORK
 from pykubelet.base.kit.values import replace
-from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import volume_uses
 from pykubelet.base.model.roster import pod_ref

@@ -18,10 +18,9 @@ from pykubelet.base.api.core import PodStatus
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import SingleFlight
+from pykubelet.base.kit.flight import WORK, SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, changed_keys, edited, field, replace
-from pykubelet.base.kit.work import WORK
 from pykubelet.base.kit.yields import Yields
 from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.ids import PodUID

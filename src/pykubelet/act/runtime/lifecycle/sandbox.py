@@ -20,10 +20,9 @@ from pykubelet.act.runtime.render.security import needs_user_namespace
 from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell, Post
-from pykubelet.base.kit.flight import Done, Failed, SingleFlight
+from pykubelet.base.kit.flight import WORK, Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value, field, replace
-from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.ids import PodUID, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, warning

@@ -25,12 +25,11 @@ from pykubelet.act.runtime.render.render_config import HEAVY, log_path, render_c
 from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Post
-from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain, value_of
+from pykubelet.base.kit.flight import WORK, Done, Failed, SingleFlight, Uncertain, value_of
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import beside, finish
 from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.containers import container_field_path, container_kind
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning

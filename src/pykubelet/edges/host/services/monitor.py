@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, TypeGuard
 from msgspec import Struct
 
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import WORK
 from pykubelet.base.kit.lag import watch_lag
 from pykubelet.base.kit.log import Log, flush_log
 from pykubelet.base.kit.stacks import all_stacks, stack_of_thread
-from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.ids import PodRef
 from pykubelet.edges.host.proc.self_stats import anonymous_memory
 from pykubelet.edges.host.services.decide_blocked import (

@@ -1,7 +1,7 @@
 """The record of the agent's run, in memory that outlives the process: a file in a tmpfs, which is mapped and locked.
 
 Owns: `<checksum of the root directory>.run` and `.stacks` in `/run/pykubelet`, or in `/dev/shm/pykubelet` where `/run` is on a disk.
-The first has the work that is under way (`base/kit/work.py`), the pod that is in the way of the agent, and the memory in use; the
+The first has the work that is under way (`base/kit/flight.py`), the pod that is in the way of the agent, and the memory in use; the
 second has what Python writes when a signal such as SIGSEGV or SIGABRT ends the process. They are removed at an orderly end, so files
 that exist were left by a run that ended otherwise. A reboot removes them too, and the next agent removes those of root directories
 that are gone.
@@ -19,9 +19,9 @@ import re
 from collections.abc import Iterable
 from struct import Struct, error
 
+from pykubelet.base.kit.flight import SIZE, OpenWork, key_text, open_works, record_key
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
-from pykubelet.base.kit.work import SIZE, OpenWork, key_text, open_works, record_key
 from pykubelet.edges.host.fs.errors import HostError, translating
 from pykubelet.edges.host.fs.files import names_in, read_bytes, remove_file, stat_file
 from pykubelet.edges.host.fs.libc import file_system_type
