@@ -125,7 +125,7 @@ def decode_manifest(data: bytes, origin: Origin, rules: ManifestRules) -> Decode
 def _decode_all(data: bytes, origin: Origin, rules: ManifestRules) -> Decoded:
     """The results of all documents of a manifest. If there are several, problems and remarks name theirs."""
     found = _Found(origin)
-    only: Decoded = (problem(origin, "", "manifest is empty"),)
+    only: Decoded = ()
     number = 0
     for number, document in enumerate(islice(read_documents(data), MAX_DOCUMENTS + 1), 1):
         name = f"document {number}"
@@ -137,6 +137,8 @@ def _decode_all(data: bytes, origin: Origin, rules: ManifestRules) -> Decoded:
             name += _subject(document.value)
             only = _decode_read(document, origin, rules)
         found.add(item if isinstance(item, core.Pod) else replace(item, document=name) for item in only)
+    if not number:
+        return (problem(origin, "", "manifest is empty"),)
     return tuple(found.items) if number > 1 else only
 
 
@@ -175,6 +177,8 @@ def _decode_read(document: Document, origin: Origin, rules: ManifestRules) -> De
     if unusable := unusable_text(document.value):
         return (problem(origin, *unusable),)
     found = _decode_document(document.value, origin, rules)
+    if not document.duplicates and not document.more:
+        return found
     pods = [item.metadata.uid for item in found if isinstance(item, core.Pod)]
     uid = pods[0] if len(pods) == 1 else ""
     return (*found, *(replace(remark, uid=uid) for remark in document_remarks(origin.shown, document)))
