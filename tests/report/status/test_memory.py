@@ -449,3 +449,23 @@ async def test_a_journal_without_a_version_is_read_and_gets_one(tmp_path: Path) 
     assert found == {UID: core.PodStatus(phase="Running")}
     await kept.keep(found)
     assert path.read_bytes() == b"pykubelet-statuses 1\n" + line_of(UID, found[UID])
+
+
+async def test_after_removals_a_status_that_is_new_or_back_is_still_written(tmp_path: Path) -> None:
+    """Removed pods alone cause no write."""
+    journal = StatusMemory(str(tmp_path / "statuses"), AtOnce("test"))
+    names = [PodUID(f"u{number}") for number in range(4)]
+    pods = {uid: core.PodStatus(phase="Running") for uid in names}
+    assert journal.lacks(pods)
+    await journal.keep(pods)
+    for left in (names[1:], names[2:]):
+        pods = {uid: pods[uid] for uid in left}
+        assert not journal.lacks(pods)
+        assert journal.is_behind(pods)
+    ended = {**pods, names[2]: core.PodStatus(phase="Failed")}
+    assert journal.lacks(ended)
+    back = {**pods, names[0]: core.PodStatus(phase="Pending")}
+    assert journal.lacks(back)
+    await journal.keep(back)
+    assert not journal.lacks(back)
+    assert StatusMemory(str(tmp_path / "statuses"), AtOnce("test")).load() == back

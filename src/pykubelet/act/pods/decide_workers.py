@@ -8,8 +8,12 @@ Rules:
   annotations of its containers.
 - When nothing of a pod is left, its worker ends; if the pod is desired again, a new worker starts. The worker of a pod
   that was deleted in the API stays until the object is gone there, so that `finished` stays published until then.
+- Of static pods of one full name, the roster has one at most.
 - If a pod has ended in the API and nothing of it runs, its worker starts as terminated: it never runs again.
 - After a crash of its worker, a pod pauses with back-off. Then it gets a new worker that starts from what is observed.
+
+A pass looks at the pods that have changed since the last one and at those that this has left `open`; after a relist, and where something
+has changed that concerns all pods, at all of them. What a pod costs does not depend on how many others there are.
 
 Times are monotonic seconds unless a name has `wall` in it. Pure.
 """
@@ -23,38 +27,29 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from pykubelet.act.pods.decide import MIN_GRACE_S
+from pykubelet.act.pods.decide_first_events import Start, desired_start, eviction_event, orphan_start, update_events
 from pykubelet.act.pods.model import (
     REMOVING,
     Event,
-    KillOrder,
     KillRequested,
-    PodSizes,
     PodWorkerState,
     RuntimeChanged,
-    SpecChanged,
     Work,
 )
-from pykubelet.act.runtime.render.render_config import RestoredContainer, restored_container
-from pykubelet.base.api.core import Container, Lifecycle, ObjectMeta, Pod, PodSpec
-from pykubelet.base.api.times import parse_time, wall_to_monotonic
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.values import Value, changed_keys, field, missing_keys, replace
 from pykubelet.base.model.content import Content, ObjectKey, Unreadable, changed_content
 from pykubelet.base.model.evictions import PodEviction
 from pykubelet.base.model.ids import PodRef, PodUID, SandboxID
-from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage, StatusOverride
+from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
 from pykubelet.base.model.needs import start_keys
 from pykubelet.base.model.observed import Observed, PodView
-from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.probes import ProbeResults
-from pykubelet.base.model.reasons import INTERNAL_ERROR, PREEMPTING
-from pykubelet.base.model.restart import NEVER, doubtful_successes
+from pykubelet.base.model.reasons import INTERNAL_ERROR
+from pykubelet.base.model.restart import doubtful_successes
 from pykubelet.base.model.roster import (
-    Rejection,
     Roster,
     RosterPod,
-    has_ended_in_api,
     is_quarantined,
     is_static,
     pod_ref,
@@ -163,27 +158,39 @@ class ForgetPod(Value):
 Action = StartWorker | UpdateWorker | RequestKill | RequestEviction | SendView | RequestRead | ForgetPod
 
 
+class LastPass(Value):
+    """What a pass leaves to the next one. `snapshot`: what it was about. `waiting`: what each desired pod without a worker waits for.
+
+    `open`: the pods that every pass looks at, because they are desired or known and have no worker. `left`: the pods that are not
+    desired, of which there is a worker or something in the runtime.
+    """
+
+    snapshot: PodsSnapshot = field(default_factory=lambda: PodsSnapshot(Roster(), Observed()))
+    waiting: Mapping[PodUID, Wait] = field(default_factory=dict)
+    open: Mapping[PodUID, None] = field(default_factory=dict)
+    left: Mapping[PodUID, None] = field(default_factory=dict)
+
+
 class WorkerDecisions(Value):
-    """The result of one pass. `shown`: changed lifecycles of pods without a worker; None removes the pod's lifecycle. `waiting`: what
-    each desired pod without a worker waits for."""
+    """The result of one pass. `shown`: changed lifecycles of pods without a worker; None removes the pod's lifecycle."""
 
     actions: tuple[Action, ...]
     shown: Mapping[PodUID, PodLifecycle | None]
-    waiting: Mapping[PodUID, Wait]
+    last: LastPass
 
 
 def decide_workers(
     records: Records[W],
     shown: Mapping[PodUID, PodLifecycle],
-    waiting: Mapping[PodUID, Wait],
-    before: PodsSnapshot,
+    last: LastPass,
     now: PodsSnapshot,
+    ended: Iterable[PodUID] = (),
+    *,
+    all_pods: bool = False,
 ) -> WorkerDecisions:
-    """One pass over all pods. `shown`: the published lifecycles; `waiting`, `before`: that of the previous pass, and its snapshot.
-
-    A pod that did not change costs only its part of the C loops in `base/kit/values.py`.
-    """
-    current = _Pass(records, before, now)
+    """One pass. `shown`: the published lifecycles. `ended`: the pods of which a worker has ended since the last pass. `all_pods`: look at
+    all of them, whether something of them has changed or not."""
+    current = _Pass(records, shown, last, now, ended, all_pods=all_pods)
     if now.observed.listed_at is not None:
         current.update_workers()
         current.start_workers()
@@ -193,24 +200,69 @@ def decide_workers(
         current.evict()
         current.send_views()
         current.forget_pods()
-    return WorkerDecisions(tuple(current.actions), current.changed_lifecycles(shown), current.waiting(waiting))
+    return WorkerDecisions(tuple(current.actions), current.changed_lifecycles(), current.left_to_next())
 
 
 class _Pass(Generic[W]):
-    """One run of `decide_workers`: collects the actions."""
+    """One run of `decide_workers`: collects the actions. `_looks`: the pods that it looks at; after a relist, `send_views` looks at all
+    that have a worker.
+    """
 
-    def __init__(self, records: Records[W], before: PodsSnapshot, now: PodsSnapshot) -> None:
+    def __init__(
+        self,
+        records: Records[W],
+        shown: Mapping[PodUID, PodLifecycle],
+        last: LastPass,
+        now: PodsSnapshot,
+        ended: Iterable[PodUID],
+        *,
+        all_pods: bool,
+    ) -> None:
         self.actions: list[Action] = []
-        self._records, self._before, self._now = records, before, now
+        self._records, self._shown, self._last, self._now = records, shown, last, now
+        self._before = last.snapshot
         self._roster, self._observed = now.roster.pods, now.observed.pods
         self._started: dict[PodUID, PodRef] = {}
-        without_worker = map(is_, map(attrgetter("worker"), records.values()), repeat(None))
-        self._idle = list(compress(records, without_worker))  # in C, as in `changed_keys`
-        without = missing_keys(self._roster, records) + [uid for uid in self._idle if uid in self._roster]
+        self._forgotten: set[PodUID] = set()
+        self._changed = changed_keys(self._before.roster.pods, self._roster)
+        self._changed_views = changed_keys(self._before.observed.pods, self._observed)
+        self._is_complete = all_pods or _concerns_all(self._before, now)
+        looks = self._complete() if self._is_complete else chain(last.open, ended, self._changed, self._changed_views)
+        self._looks = list(dict.fromkeys(looks))
+        self._idle = [uid for uid in self._looks if uid in records and records[uid].worker is None]
+        without = [uid for uid in self._looks if uid in self._roster and not self._has_worker(uid)]
         self._without_worker = sorted(without, key=lambda uid: uid not in self._observed)
+        self._undesired = [uid for uid in self._looks if uid not in self._roster]
+        self._left = self._find_left()
+        self._names: dict[str, PodRef] | None = None
+
+    def _complete(self) -> Iterator[PodUID]:
+        """Every pod that has no worker, or is not desired; in C, as in `changed_keys`."""
+        records = self._records
+        without_worker = map(is_, map(attrgetter("worker"), records.values()), repeat(None))
+        return chain(
+            missing_keys(self._roster, records),
+            compress(records, without_worker),
+            missing_keys(records, self._roster),
+            missing_keys(self._observed, self._roster),
+            missing_keys(self._shown, records),
+        )
+
+    def _has_worker(self, uid: PodUID) -> bool:
+        record = self._records.get(uid)
+        return record is not None and record.worker is not None
+
+    def _find_left(self) -> dict[PodUID, None]:
+        left = {} if self._is_complete else dict(self._last.left)
+        for uid in self._looks:
+            if uid not in self._roster and (uid in self._records or uid in self._observed):
+                left[uid] = None
+            else:
+                left.pop(uid, None)
+        return left
 
     def update_workers(self) -> None:
-        for uid in changed_keys(self._before.roster.pods, self._roster):
+        for uid in self._changed:
             record, entry = self._records.get(uid), self._roster.get(uid)
             if record is not None and record.worker is not None and entry is not None and record.entry is not entry:
                 self.actions.append(UpdateWorker(uid, entry, update_events(record.entry, entry)))
@@ -226,25 +278,22 @@ class _Pass(Generic[W]):
             self._start(desired_start(entry, self._observed.get(uid), self._now.at, self._now.wall), entry)
 
     def kill_undesired(self) -> None:
-        for uid in missing_keys(self._records, self._roster):
-            record = self._records[uid]
-            if record.worker is not None and not record.kill_sent:
+        for uid in self._undesired:
+            record = self._records.get(uid)
+            if record is not None and record.worker is not None and not record.kill_sent:
                 self.actions.append(RequestKill(uid, KillRequested(KillReason.REMOVED, "no longer desired")))
 
     def evict(self) -> None:
         """Request the evictions that are new, and those of pods with a new worker."""
         evictions = self._now.evictions
-        new = set(changed_keys(self._before.evictions, evictions))
-        for uid, eviction in evictions.items():
-            record = self._records.get(uid)
-            is_running = record is not None and record.worker is not None
-            if uid in self._started or (is_running and uid in new):
-                self.actions.append(RequestEviction(uid, eviction_event(eviction)))
+        for uid in dict.fromkeys((*changed_keys(self._before.evictions, evictions), *self._started)):
+            if uid in evictions and (uid in self._started or self._has_worker(uid)):
+                self.actions.append(RequestEviction(uid, eviction_event(evictions[uid])))
 
     def start_orphans(self) -> None:
-        for uid in missing_keys(self._observed, self._roster):
+        for uid in self._undesired:
             record = self._records.get(uid)
-            if record is not None and record.worker is not None:
+            if uid not in self._observed or (record is not None and record.worker is not None):
                 continue
             view, is_blocked = self._observed[uid], record is not None and self._is_blocked(uid, record)
             if not is_blocked and not view.is_gone and view.ref.full_name not in self._now.roster.withheld:
@@ -252,14 +301,11 @@ class _Pass(Generic[W]):
 
     def send_views(self) -> None:
         observed, before, wall = self._now.observed, self._before.observed, self._now.wall
-        changed = changed_keys(before.pods, self._observed)
-        is_listed = observed.listed_at != before.listed_at or observed.unread != before.unread
-        gone = set(missing_keys(changed, self._observed))
-        for uid in missing_keys(self._records, self._observed):
-            worker = self._records[uid].worker
-            if worker is None or not (is_listed or uid in gone or worker.state.view is None):
-                continue
-            if (absent := _absent_view(worker.state, observed)) is not None:
+        changed = self._changed_views
+        for uid in missing_keys(self._records if self._is_complete else changed, self._observed):
+            record = self._records.get(uid)
+            worker = record.worker if record is not None else None
+            if worker is not None and (absent := _absent_view(worker.state, observed)) is not None:
                 self.actions.append(SendView(uid, RuntimeChanged(absent, wall)))
         for uid in changed:
             record, view = self._records.get(uid), self._observed.get(uid)
@@ -268,7 +314,7 @@ class _Pass(Generic[W]):
                     view.with_pending_exits(doubtful_successes(record.worker.state.pod)) if view.pending_exits else view
                 )
                 self.actions.append(SendView(uid, RuntimeChanged(shown, wall)))
-        if observed.listed_at != self._before.observed.listed_at:
+        if observed.listed_at != before.listed_at:
             for uid in self._records.keys() & self._observed.keys() - set(changed):
                 worker = self._records[uid].worker
                 if worker is not None and _is_view_overdue(worker.state, observed):
@@ -281,14 +327,16 @@ class _Pass(Generic[W]):
             if uid in self._started or self._is_blocked(uid, record) or (record.backoff is not None and is_known):
                 continue
             self.actions.append(ForgetPod(uid))
+            self._forgotten.add(uid)
 
-    def changed_lifecycles(self, shown: Mapping[PodUID, PodLifecycle]) -> dict[PodUID, PodLifecycle | None]:
+    def changed_lifecycles(self) -> dict[PodUID, PodLifecycle | None]:
         """The lifecycles of pods without a worker that differ from the published ones."""
+        shown = self._shown
         waiting = {uid: self._roster[uid] for uid in self._without_worker if uid not in self._started}
         changed: dict[PodUID, PodLifecycle | None] = {
             uid: None
-            for uid in chain(missing_keys(shown, self._records), self._idle)
-            if uid in shown and uid not in waiting and uid not in self._started
+            for uid in self._looks
+            if uid in shown and uid not in waiting and uid not in self._started and not self._has_worker(uid)
         }
         for uid, entry in waiting.items():
             known, wait = shown.get(uid), entry.admission_wait
@@ -305,12 +353,20 @@ class _Pass(Generic[W]):
                 )
         return changed
 
-    def waiting(self, before: Mapping[PodUID, Wait]) -> dict[PodUID, Wait]:
-        """What each desired pod without a worker waits for. A wait that was there `before` keeps its start."""
+    def left_to_next(self) -> LastPass:
+        """What the next pass gets."""
+        waiting, left = self._waiting(), self._left
+        idle = (uid for uid in self._idle if uid not in self._started and uid not in self._forgotten)
+        for uid in missing_keys(self._forgotten, self._observed):
+            left.pop(uid, None)
+        return LastPass(self._now, waiting, dict.fromkeys(chain(waiting, idle)), left)
+
+    def _waiting(self) -> dict[PodUID, Wait]:
+        """What each desired pod without a worker waits for. A wait that was there before keeps its start."""
         waiting: dict[PodUID, Wait] = {}
         for uid in self._without_worker:
             if uid not in self._started:
-                known, wait = before.get(uid), self._wait_of(self._roster[uid])
+                known, wait = self._last.waiting.get(uid), self._wait_of(self._roster[uid])
                 waiting[uid] = known if known is not None and replace(wait, since=known.since) == known else wait
         return waiting
 
@@ -328,30 +384,24 @@ class _Pass(Generic[W]):
         return record.removed_at is not None and view is not None and view.read_at < record.removed_at
 
     def _older_namesake(self, entry: RosterPod) -> PodRef | None:
-        """The other pod with the full name of this static pod, which must end first; None if there is none."""
+        """The undesired pod with the full name of this static pod, which must end first; None if there is none."""
         if not is_static(entry.pod):
             return None
-        mine = pod_ref(entry.pod)
-        others = chain(self._worker_refs(), self._orphan_refs())
-        return next((ref for ref in others if ref.full_name == mine.full_name and ref.uid != mine.uid), None)
+        if self._names is None:
+            self._names = {ref.full_name: ref for ref in chain(self._unread_refs(), self._left_refs())}
+        return self._names.get(pod_ref(entry.pod).full_name)
 
-    def _worker_refs(self) -> Iterator[PodRef]:
-        """Pods with a worker, except desired ones from the API server: these do not collide with static pods."""
-        workers = ((uid, r.worker.state.ref) for uid, r in self._records.items() if r.worker is not None)
-        for uid, ref in chain(self._started.items(), workers):
-            entry = self._roster.get(uid)
-            if entry is None or is_static(entry.pod):
-                yield ref
-
-    def _orphan_refs(self) -> Iterator[PodRef]:
-        """Pods that an earlier run of the agent has left in the runtime."""
-        for uid in missing_keys(self._observed, self._roster):
-            view, record = self._observed[uid], self._records.get(uid)
-            if view.is_alive and (record is None or not self._is_removal_unseen(uid, record)):
+    def _left_refs(self) -> Iterator[PodRef]:
+        """Pods with a worker that are not desired, and those that an earlier run of the agent has left in the runtime."""
+        for uid in self._left:
+            record, view = self._records.get(uid), self._observed.get(uid)
+            if record is not None and record.worker is not None:
+                yield record.worker.state.ref
+            elif view is not None and view.is_alive and not (record and self._is_removal_unseen(uid, record)):
                 yield view.ref
-        for ref in self._now.observed.unread:
-            if ref.uid not in self._roster:
-                yield ref
+
+    def _unread_refs(self) -> Iterator[PodRef]:
+        return (ref for ref in self._now.observed.unread if ref.uid not in self._roster)
 
     def _wait_of(self, entry: RosterPod) -> Wait:
         """What a desired pod that has no worker yet waits for."""
@@ -368,6 +418,13 @@ class _Pass(Generic[W]):
             return record.pause
         detail = "what it has of the pod is not known yet"
         return Wait("container runtime", Owner.PLEG, wall, detail=detail, next_step=TAKE_UP)
+
+
+def _concerns_all(before: PodsSnapshot, now: PodsSnapshot) -> bool:
+    """Whether something else than single pods has changed."""
+    was, roster, seen, observed = before.roster, now.roster, before.observed, now.observed
+    is_listed = observed.listed_at != seen.listed_at or observed.unread != seen.unread
+    return is_listed or roster.sources_ready != was.sources_ready or roster.withheld != was.withheld
 
 
 # One worker
@@ -446,121 +503,3 @@ def _is_view_overdue(state: PodWorkerState, observed: Observed) -> bool:
     if listed_at is None or state.view is None or state.work is not Work.NONE:
         return False
     return state.view.read_at < state.read_after < listed_at
-
-
-# The first state and events of a worker, and those of changes
-
-ORPHAN_GRACE_S = 1
-
-#: The first state of a worker, and its first events.
-Start = tuple[PodWorkerState, tuple[Event, ...]]
-
-
-def desired_start(entry: RosterPod, view: PodView | None, at: float, wall: float) -> Start:
-    """The start of a desired pod's worker, which adopts the pod's sandboxes and containers in the runtime.
-
-    `at`, `wall`: the current time on the monotonic and the wall clock.
-    """
-    ref, pod = pod_ref(entry.pod), entry.pod
-    dates = _earlier_starts(entry, view)
-    state = PodWorkerState(
-        ref=ref,
-        pod=pod,
-        stage=Stage.SYNCING,
-        started_wall=min((entry.seen_at, *dates)),
-        active_since=min((wall_to_monotonic(date, at, wall) for date in dates), default=at),
-        view=view if view is not None else PodView(ref, read_at=at),
-        sizes=PodSizes.of_adopted(pod, entry.change),
-    )
-    has_ended = has_ended_in_api(pod)
-    if has_ended and (view is None or not view.is_alive):
-        kill = KillOrder(KillReason.COMPLETED, MIN_GRACE_S)
-        state = replace(state, stage=Stage.TERMINATED, kill=kill, terminal=True)
-    events: list[Event] = []
-    if entry.rejection is not None:  # the first event, so that no work begins
-        events.append(_refusal(entry.rejection))
-    elif pod.metadata.deletionTimestamp or has_ended:
-        events.append(SpecChanged(pod, "deleted or ended in the API"))
-    if view is not None:
-        events.append(RuntimeChanged(view, wall, "found running"))
-    else:
-        events.append(RuntimeChanged(PodView(ref, read_at=at), wall, "new pod"))
-    return state, tuple(events)
-
-
-def orphan_start(view: PodView, wall: float) -> Start:
-    """The start of the worker of a pod that only the runtime knows: the worker kills the pod."""
-    state = PodWorkerState(ref=view.ref, pod=orphan_pod(view), stage=Stage.SYNCING, started_wall=wall, view=view)
-    return state, (KillRequested(KillReason.ORPHANED, "found running, not desired", ORPHAN_GRACE_S),)
-
-
-def update_events(before: RosterPod | None, entry: RosterPod) -> tuple[Event, ...]:
-    """The events of a running worker whose pod has a new roster entry. `before` None: it was an orphan."""
-    if entry.rejection is not None and (before is None or before.rejection is None):
-        return (_refusal(entry.rejection),)
-    changed = SpecChanged(entry.pod, "manifest changed")
-    if before is not None and before.seen_at != entry.seen_at and is_static(entry.pod):
-        return KillRequested(KillReason.REMOVED, "it was away and has come back"), changed
-    return (changed,)
-
-
-def eviction_event(eviction: PodEviction) -> KillRequested:
-    """The kill of a pod that the node evicts or shuts down. The pod fails, unless all its containers exit with 0, even if they
-    do so when they are stopped."""
-    override = StatusOverride(Phase.FAILED, eviction.reason, eviction.message, unless_succeeded=True)
-    reason = KillReason.EVICTED if eviction.disrupts else KillReason.REJECTED
-    reason = KillReason.SHUTDOWN if eviction.for_shutdown else reason
-    return KillRequested(reason, eviction.reason, eviction.grace_s, override)
-
-
-def _refusal(rejection: Rejection) -> KillRequested:
-    """The kill of a pod that the node rejects, or that a pod of higher priority preempts."""
-    if rejection.reason == PREEMPTING:
-        override = StatusOverride(Phase.FAILED, rejection.reason, rejection.message, unless_succeeded=True)
-        return KillRequested(KillReason.EVICTED, "preempted", override=override)
-    override = StatusOverride(Phase.FAILED, rejection.reason, f"Pod was rejected: {rejection.message}")
-    return KillRequested(KillReason.REJECTED, "rejected by the node", override=override)
-
-
-def _earlier_starts(entry: RosterPod, view: PodView | None) -> tuple[float, ...]:
-    """The pod's start times from before the agent's restart, by its status and its sandboxes, in wall seconds."""
-    start_time = entry.pod.status.startTime
-    sandboxes = view.sandboxes if view is not None else ()
-    dates = (parse_time(start_time),) if start_time else ()
-    return (*dates, *(sandbox.created_at / 1e9 for sandbox in sandboxes if sandbox.created_at))
-
-
-def orphan_pod(view: PodView) -> Pod:
-    """A pod with what is needed to stop it: names, grace periods, preStop hooks with their ports, termination message paths.
-
-    None of its containers is ever started again.
-    """
-    newest = [container for name in dict.fromkeys(c.name for c in view.containers) if (container := view.newest(name))]
-    restored = {container.name: restored_container(container.annotations) for container in newest}
-    return Pod(
-        metadata=ObjectMeta(
-            name=view.ref.name,
-            namespace=view.ref.namespace,
-            uid=view.ref.uid,
-            deletionGracePeriodSeconds=_first(known.deletion_grace_s for known in restored.values()),
-        ),
-        spec=PodSpec(
-            containers=tuple(_container(name, known) for name, known in restored.items()),
-            restartPolicy=NEVER,
-            terminationGracePeriodSeconds=_first(known.termination_grace_s for known in restored.values()),
-        ),
-    )
-
-
-def _container(name: str, restored: RestoredContainer) -> Container:
-    return Container(
-        name=name,
-        ports=restored.ports,
-        lifecycle=Lifecycle(preStop=restored.pre_stop) if restored.pre_stop is not None else None,
-        terminationMessagePath=restored.termination_message_path,
-        terminationMessagePolicy=restored.termination_message_policy,
-    )
-
-
-def _first(found: Iterable[int | None]) -> int | None:
-    return next((seconds for seconds in found if seconds is not None), None)

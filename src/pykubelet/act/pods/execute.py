@@ -226,7 +226,9 @@ class PodExecution:
     def _starting(self, wait: Wait, waits: WaitBook) -> Iterator[None]:
         """A context manager: while the block runs, `wait` is open, and `Starts` has the pod."""
         starts, uid = self._tools.starts, self._ref.uid
-        starts.publish(Starts({**starts.get().since, uid: self.clock.wall()}))
+        before = dict(starts.get().since)
+        before.pop(uid, None)
+        starts.publish(Starts({**before, uid: self.clock.wall()}))
         self._calls += 1
         try:
             with waits.waiting(wait):

@@ -8,12 +8,14 @@ Owns: the cells `Lifecycles` and `Heartbeat`, the workers and their `Diagnostics
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from functools import partial
 
 from pykubelet.act.pods.decide import Rules
 from pykubelet.act.pods.decide_workers import (
     Action,
     ForgetPod,
+    LastPass,
     PodsSnapshot,
     RequestEviction,
     RequestKill,
@@ -49,7 +51,6 @@ from pykubelet.base.model.observed import Observed, PodReadWanted
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.reasons import EVENT_FAILED_SYNC
 from pykubelet.base.model.roster import Roster, is_static
-from pykubelet.base.model.waits import Wait
 
 log = Log("pods")
 
@@ -91,10 +92,11 @@ class PodsLoop:
         self._rules = rules
         self._touched = touched
         self._records: dict[PodUID, WorkerRecord[PodWorker]] = {}
-        self._before = PodsSnapshot(Roster(), Observed())
+        self._last = LastPass()
+        #: Pods of which a worker has ended since the last pass.
+        self._ended: dict[PodUID, None] = {}
         self._mailbox: Mailbox[PodLifecycle | WorkerCrashed] = Mailbox("lifecycles")
         self._supervisor = Supervisor("pods")
-        self._waiting: Mapping[PodUID, Wait] = {}
         outputs.diagnostics.answer_with(self._diagnostics)
 
     async def run(self) -> None:
@@ -107,9 +109,8 @@ class PodsLoop:
             supervisor.start_root("pods-runtime", self._follow_runtime())
             supervisor.start_root("pods-cgroups", self._check_cgroups())
             if self._heartbeat is not None:
-                supervisor.start_root(
-                    "pods-heartbeat", resync_forever(self._reconcile, self._heartbeat, self._tools.clock)
-                )
+                scan = partial(self._reconcile, all_pods=True)
+                supervisor.start_root("pods-heartbeat", resync_forever(scan, self._heartbeat, self._tools.clock))
             raise await supervisor.wait_failed()
 
     # Inputs
@@ -189,7 +190,7 @@ class PodsLoop:
 
     def _diagnostics(self) -> Diagnostics:
         """The waits of pods without a worker, and what the workers know of their pods."""
-        waiting = {uid: PodDiagnostics((wait,)) for uid, wait in self._waiting.items()}
+        waiting = {uid: PodDiagnostics((wait,)) for uid, wait in self._last.waiting.items()}
         return Diagnostics({**waiting, **{worker.ref.uid: worker.diagnostics() for worker in self._workers()}})
 
     # Workers
@@ -197,14 +198,15 @@ class PodsLoop:
     def _workers(self) -> list[PodWorker]:
         return [record.worker for record in self._records.values() if record.worker is not None]
 
-    def _reconcile(self) -> None:
+    def _reconcile(self, *, all_pods: bool = False) -> None:
         clock = self._tools.clock
         roster, observed = self._inputs.roster.get(), self._inputs.observed.get()
         evictions = {**self._inputs.evictions.get().pods, **self._inputs.shutdown.get().pods}
         now = PodsSnapshot(roster, observed, clock.monotonic(), clock.wall(), evictions)
         shown = self._lifecycles.get().pods
-        decision = decide_workers(self._records, shown, self._waiting, self._before, now)
-        self._before, self._waiting = now, decision.waiting
+        decision = decide_workers(self._records, shown, self._last, now, self._ended, all_pods=all_pods)
+        self._last = decision.last
+        self._ended.clear()
         for action in decision.actions:
             self._execute(action)
         if decision.shown:
@@ -269,6 +271,7 @@ class PodsLoop:
 
     def _end_worker(self, record: WorkerRecord[PodWorker], worker: PodWorker) -> None:
         worker.close()
+        self._ended[worker.ref.uid] = None
         record.worker, record.entry, record.kill_sent = None, None, False
         record.removed_at = worker.state.removed_at
         if record.removed_at is None:

@@ -116,10 +116,13 @@ LONG_START_S = 0.25
 
 
 class Starts(Value):
-    """Where the runtime is making a sandbox, or a container: since when, in wall seconds. Written by act/pods alone."""
+    """Where the runtime is making a sandbox, or a container: since when, in wall seconds, in this order. Written by act/pods alone."""
 
     since: Mapping[PodUID, float] = field(default_factory=dict)
 
     def any_long(self, now: float, at_most_s: float) -> bool:
         """Whether a start takes longer than `LONG_START_S`, and not much longer than `at_most_s`. `now`: wall seconds."""
-        return any(LONG_START_S <= now - since < at_most_s for since in self.since.values())
+        for since in self.since.values():
+            if now - since < at_most_s:
+                return now - since >= LONG_START_S
+        return False

@@ -24,11 +24,12 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 from typing import assert_never
 
 from pykubelet.base.kit.checks import CHECKS
 from pykubelet.base.kit.clock import Moment
-from pykubelet.base.kit.values import replace
+from pykubelet.base.kit.values import VersionedMap, changed_keys, edited, replace
 from pykubelet.base.model import reasons
 from pykubelet.base.model.content import ContentKey
 from pykubelet.base.model.ids import PodUID
@@ -76,7 +77,7 @@ from pykubelet.provide.volumes.needs import (
     served,
 )
 from pykubelet.provide.volumes.project import is_ready, project_pod, volumes_in_use
-from pykubelet.provide.volumes.work import VolumesStep, is_due, next_failure, wants
+from pykubelet.provide.volumes.work import PLANS_AT_ONCE, VolumesStep, is_due, next_failure, wants
 
 #: How long a sync of the reference kubelet waits for volumes.
 WAIT_S = 123.0
@@ -143,7 +144,7 @@ def _take(work: VolumesStep, event: Event) -> None:
         case AttachmentsRead():
             attachments_read(work, event)
         case Resumed():
-            for uid in tuple(work.unfinished):
+            for uid in tuple(islice(work.unfinished, PLANS_AT_ONCE)):  # each has one volume to plan at least
                 work.look(uid, work.pods[uid].todo.cause)
         case Noted(uid, note):
             if uid in work.pods:
@@ -152,15 +153,16 @@ def _take(work: VolumesStep, event: Event) -> None:
             assert_never(event)
 
 
-def next_timer(state: State, now: Moment) -> float | None:
+def next_timer(state: State, now: Moment, before: State | None = None) -> float | None:
     """When `VolumesTimerFired` is next due, in monotonic seconds after `now`; None when nothing waits for a time.
 
-    A retry that is overdue is left out: it waits for something else, such as the end of running containers.
+    A retry that is overdue is left out: it waits for something else, such as the end of running containers. `before`: an earlier state;
+    of pods, only the times that are new since then count.
     """
     times = [state.scan.retry_at] if state.scan is not None else []
     times.extend(device.failure.retry_at for device in state.devices.values() if device.failure is not None)
-    for due in state.timed.values():
-        times.extend(due)
+    for uid in state.timed if before is None else changed_keys(before.timed, state.timed):
+        times.extend(state.timed.get(uid, ()))
     return min((time for time in times if time is not None and time > now.mono), default=None)
 
 
@@ -303,21 +305,24 @@ def _end(work: VolumesStep) -> State:
         _timed(work),
         work.views(),
         work.index.done(),
-        frozenset(work.unfinished),
+        tuple(work.unfinished),
     )
 
 
 def _views(work: VolumesStep, before: Mapping[PodUID, PodMounts]) -> Mapping[PodUID, PodMounts]:
     """The published state of all pods; `before` itself if nothing has changed."""
-    changed: dict[PodUID, PodMounts | None] = {}
+    now: VersionedMap[PodUID, PodMounts] | None = None
     for uid in work.touched:
         pod = _with_reminder(work, uid)
         view = project_pod(pod, work.view(uid), work.now.wall) if pod is not None else None
-        if before.get(uid) != view:
-            changed[uid] = view
-    if not changed:
-        return before
-    return {uid: view for uid, view in {**before, **changed}.items() if view is not None}
+        if before.get(uid) == view:
+            continue
+        now = edited(before) if now is None else now
+        if view is not None:
+            now[uid] = view
+        else:
+            del now[uid]
+    return before if now is None else now
 
 
 def _at_limit(work: VolumesStep, before: Mapping[PodUID, AttachLimit]) -> Mapping[PodUID, AttachLimit]:
@@ -350,12 +355,18 @@ def _with_reminder(work: VolumesStep, uid: PodUID) -> PodVolumes | None:
 
 
 def _timed(work: VolumesStep) -> Mapping[PodUID, tuple[float, ...]]:
-    before = work.state.timed
-    pods = ((uid, work.pods.get(uid)) for uid in work.touched)
-    due = {uid: times for uid, pod in pods if pod is not None and (times := _times(pod, work.view(uid)))}
-    if not due and before.keys().isdisjoint(work.touched):
-        return before
-    return {uid: times for uid, times in before.items() if uid not in work.touched} | due
+    before, now = work.state.timed, None
+    for uid in work.touched:
+        pod = work.pods.get(uid)
+        times = _times(pod, work.view(uid)) if pod is not None else ()
+        if times == before.get(uid, ()):
+            continue
+        now = edited(before) if now is None else now
+        if times:
+            now[uid] = times
+        else:
+            del now[uid]
+    return before if now is None else now
 
 
 def _times(pod: PodVolumes, view: PodVolumesView) -> tuple[float, ...]:

@@ -115,7 +115,9 @@ def _look_at(work: VolumesStep, uid: PodUID, look: PodLook) -> None:
         todo = _give_up(work, uid, todo)
     work.pods[uid] = replace(work.pods[uid], todo=todo if todo.keys else Pass())
     waits = len(work.pods[uid].busy) >= MAX_RUNNING
-    (work.unfinished.add if todo.keys and not waits else work.unfinished.discard)(uid)
+    work.unfinished.pop(uid, None)
+    if todo.keys and not waits:
+        work.unfinished[uid] = None  # behind the others
 
 
 def found_on_disk(work: VolumesStep, found: tuple[FoundPod, ...], *, first: bool) -> None:

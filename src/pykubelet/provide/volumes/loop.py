@@ -176,18 +176,19 @@ class Volumes:
         for command in commands:
             executor.run(command, self._state.inputs.plugins)
         if self._state.pods is not before.pods or self._state.scan is not before.scan:
-            self._set_timer(now)
+            self._set_timer(before, now)
 
-    def _set_timer(self, now: Moment) -> None:
-        at = next_timer(self._state, now)
-        if at == self._timer_at:
+    def _set_timer(self, before: State, now: Moment) -> None:
+        """Set the timer if something new is due before it. It may fire when nothing is due any more, and is then set again: a crowd of
+        pods that wait for their volumes is not looked through for each of them."""
+        at = next_timer(self._state, now, before if self._timer_at is not None else None)
+        if at is None or (self._timer_at is not None and self._timer_at <= at):
             return
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = at
-        if at is not None:
-            delay_s = max(at - now.mono, TIMER_SLACK_S)
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+        delay_s = max(at - now.mono, TIMER_SLACK_S)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer_at = None

@@ -305,7 +305,7 @@ class State(Value):
     timed: Mapping[PodUID, tuple[float, ...]] = field(default_factory=dict)
     views: Mapping[PodUID, PodVolumesView] = field(default_factory=dict)
     users: Users = Users()
-    unfinished: frozenset[PodUID] = frozenset()
+    unfinished: tuple[PodUID, ...] = ()
 
 
 # Events

@@ -6,12 +6,12 @@ Source: the Kubernetes documentation "Persistent Volumes", access modes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import changed_keys
-from pykubelet.base.model.content import ContentKey, changed_content
+from pykubelet.base.model.content import ContentKey, ObjectKey, changed_content
 from pykubelet.base.model.extensions import PROVIDES_VOLUMES
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
@@ -100,7 +100,10 @@ def affected(state: State, new: Inputs) -> dict[PodUID, Collection[ContentKey]]:
     if state.inputs.content is new.content:
         return {}
     changed = changed_content(state.inputs.content, new.content)
-    found = ((uid, pod.keys.keys() & changed) for uid, pod in state.pods.items()) if changed else ()
+    concerned: Iterable[PodUID] = state.pods
+    if not any(isinstance(key, ObjectKey) for key in changed):  # tokens and certificates are of one pod each
+        concerned = {key.pod for key in changed if not isinstance(key, ObjectKey) and key.pod in state.pods}
+    found = ((uid, state.pods[uid].keys.keys() & changed) for uid in concerned)
     return {uid: keys for uid, keys in found if keys}
 
 

@@ -13,7 +13,7 @@ from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.checks import CHECKS
 from pykubelet.base.kit.clock import Moment
-from pykubelet.base.kit.values import Value, field, missing_keys, replace
+from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model import reasons
 from pykubelet.base.model.content import ContentKey
 from pykubelet.base.model.ids import PodUID
@@ -120,7 +120,7 @@ class VolumesStep:
         self.due: dict[PodUID, PodLook] = {}
         self.plans_left = PLANS_AT_ONCE
         self.looks_left = LOOKS_AT_ONCE
-        self.unfinished = set(state.unfinished)
+        self.unfinished = dict.fromkeys(state.unfinished)
         self.reconstructed = state.mounts.reconstructed
         self.scan = state.scan
         self.scanning = state.scanning
@@ -129,6 +129,7 @@ class VolumesStep:
         self._changed: dict[PodUID, set[str]] = {}
         self._remade: set[PodUID] = set()
         self._views: dict[PodUID, PodVolumesView] = {}
+        self._removed: set[PodUID] = set()
 
     # Pods
 
@@ -183,7 +184,8 @@ class VolumesStep:
             self.put(uid, key, None)
         del self.pods[uid]
         self._views.pop(uid, None)
-        self.unfinished.discard(uid)
+        self._removed.add(uid)
+        self.unfinished.pop(uid, None)
         self.touched.add(uid)
 
     def change(self, uid: PodUID, key: str) -> None:
@@ -205,9 +207,12 @@ class VolumesStep:
 
     def views(self) -> Mapping[PodUID, PodVolumesView]:
         """What is published of all pods."""
+        if not self._views and not self._removed:
+            return self.state.views
         views = {**self.state.views, **self._views}
-        for uid in missing_keys(views, self.pods):
-            del views[uid]
+        for uid in self._removed:
+            if uid not in self.pods:
+                views.pop(uid, None)
         return views
 
     def _draft(self, uid: PodUID) -> _Draft:

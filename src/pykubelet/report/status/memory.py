@@ -61,6 +61,8 @@ class StatusMemory:
         self._kept = KeptState("the statuses of pods", path, flight, log, SAVE_DEADLINE_S)
         self._rewrite_bytes = rewrite_bytes
         self._saved: Pods = {}
+        #: What is saved, and the newest statuses of which nothing but removed pods differs from that.
+        self._compared: tuple[Pods, Pods] = (self._saved, self._saved)
         self._size = 0
         self._whole_size = 0
         self._must_rewrite = True
@@ -101,8 +103,16 @@ class StatusMemory:
         return found
 
     def lacks(self, pods: Pods) -> bool:
-        """True if a status is missing in the journal. Removed pods do not count."""
-        return any(uid in pods for uid in changed_keys(self._saved, pods))
+        """True if a status is missing in the journal. Removed pods do not count.
+
+        Compared with the last ones that lacked nothing: the pods of a crowd that ends are looked at once each, not again for each other.
+        """
+        if self._compared[0] is not self._saved:
+            self._compared = self._saved, self._saved
+        if any(uid in pods for uid in changed_keys(self._compared[1], pods)):
+            return True
+        self._compared = self._saved, pods
+        return False
 
     def is_behind(self, pods: Pods) -> bool:
         """True if the last write failed, or removed pods are still in the journal."""
