@@ -162,6 +162,15 @@ def test_a_container_that_may_not_run_again_stays_ended(
         assert revived(pod, core.PodStatus(**reported)) == ("app" if refused else "")
 
 
+def test_a_container_that_has_run_again_is_reported() -> None:
+    """Its policy does not allow it, but its end was removed with its sandbox from outside: the status must not stay as it was for ever."""
+    spec = core.PodSpec(restartPolicy="OnFailure", containers=(core.Container(name="app", restartPolicy="Never"),))
+    pod = replace(api_pod(core.PodStatus(containerStatuses=(FAILED,))), spec=spec)
+    assert revived(pod, core.PodStatus(containerStatuses=(RUNNING,))) == "app"
+    again = replace(RUNNING, restartCount=FAILED.restartCount + 1)
+    assert revived(pod, core.PodStatus(containerStatuses=(again,))) == ""
+
+
 @pytest.mark.parametrize(
     ("app", "others"),
     [

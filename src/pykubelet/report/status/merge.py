@@ -89,23 +89,25 @@ def _has_running(status: core.PodStatus) -> bool:
 
 
 def revived(api: core.Pod, status: core.PodStatus) -> str:
-    """A container that is terminated at the API server, must not restart, and is not terminated in `status`; "": none."""
+    """A container that is terminated at the API server, must not restart, and is not terminated in `status`; "": none.
+
+    One that has run again, because its end was removed with its sandbox, has a higher restart count, and is reported.
+    """
     if (api.spec.restartPolicy or ALWAYS) == ALWAYS or has_restart_all_rule(api):
         return ""
     specs = {c.name: c for c in (*api.spec.initContainers, *api.spec.containers) if not is_sidecar(c)}
-    there, now = (
-        {
-            container.name: container.state.terminated if container.state is not None else None
-            for container in (*s.initContainerStatuses, *s.containerStatuses)
-        }
-        for s in (api.status, status)
-    )
-    for name, end in there.items():
-        if end is None or now.get(name, end) is not None or name not in specs:
+    now = {container.name: container for container in (*status.initContainerStatuses, *status.containerStatuses)}
+    for there in (*api.status.initContainerStatuses, *api.status.containerStatuses):
+        name, end, newest = there.name, _end_of(there), now.get(there.name)
+        if end is None or newest is None or name not in specs or newest.restartCount > there.restartCount:
             continue
-        if after_exit(api, specs[name], end.exitCode) is AfterExit.STAY:
+        if _end_of(newest) is None and after_exit(api, specs[name], end.exitCode) is AfterExit.STAY:
             return name
     return ""
+
+
+def _end_of(container: core.ContainerStatus) -> core.ContainerStateTerminated | None:
+    return container.state.terminated if container.state is not None else None
 
 
 def _conditions(
