@@ -335,7 +335,8 @@ class Model:
         if not instances:
             return State("waiting", nothing)
         newest, before = instances[-1], exits[-2] if len(instances) > 1 else None
-        count = sum(not self.is_useless(i) for i in self.pod.of(c.name) if i.created_at < newest.created_at)
+        earlier = [i for i in self.pod.of(c.name) if i.created_at < newest.created_at]
+        count = sum((i.tried or i.started_at is not None) and not self.is_useless(i) for i in earlier)
         if newest.runs:
             started = self._has_started(c, newest)
             ready = started and ("readiness" not in c.probes or self._result(newest, "readiness", initial=False))

@@ -246,7 +246,9 @@ class RealNode:
         if container.id not in self._instances:
             name, count = container.labels[labels.CONTAINER_NAME], container.annotations[labels.CONTAINER_RESTART_COUNT]
             at = container.created_at / 1e9 or time.time()  # a runtime that was killed meanwhile has lost it
-            made = Instance(container.id, name, container.pod_sandbox_id, container.metadata.attempt, int(count), at)
+            made = Instance(
+                container.id, name, container.pod_sandbox_id, container.metadata.attempt, int(count), at, tried=True
+            )
             self._add_cut_off(pod.truth, made)
             self._instances[container.id] = made
             pod.truth.instances.append(made)
@@ -275,7 +277,7 @@ class RealNode:
             self.say(f"{pod.name}/{made.name} #{made.count} comes after #{least - 1}")
         if any(since <= at <= made.created_at for at in self.cuts):
             at = made.created_at - 0.001
-            pod.instances += [Instance("", made.name, made.box, n, n, at) for n in range(least, made.count)]
+            pod.instances += [Instance("", made.name, made.box, n, n, at, tried=True) for n in range(least, made.count)]
 
     def _is_cut_off(self, instance: Instance) -> bool:
         """Whether its start has failed because the agent that asked for it ended: it never ran. A real runtime reports that as

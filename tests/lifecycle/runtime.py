@@ -62,6 +62,11 @@ class OrderedRuntime(MemoryRuntime):
         self._client = MortalCriClient(self)
         return self._client
 
+    def start_is_tried(self, container_id: str) -> None:
+        """The agent asks for the start of a container."""
+        if (found := self._truth.instances.get(container_id)) is not None:
+            found[1].tried = True
+
     def kill_client(self) -> None:
         """The agent is killed: nothing that it still calls arrives."""
         self._client.channel.die()
@@ -330,10 +335,19 @@ class MortalChannel(MemoryChannel):
 
     is_dead = False
 
+    def __init__(self, runtime: OrderedRuntime) -> None:
+        super().__init__(runtime)
+        self._mortal = runtime
+
     def _connected(self, method: bytes) -> Serve:
         if self.is_dead:
             raise RpcError(Code.UNAVAILABLE, "the agent is dead")
         return super()._connected(method)
+
+    async def unary(self, method: bytes, message: bytes, timeout_s: float | None, fields: bytes = b"") -> bytes:
+        if method == b"StartContainer" and not self.is_dead:
+            self._mortal.start_is_tried(pb.StartContainerRequest.FromString(message).container_id)
+        return await super().unary(method, message, timeout_s, fields)
 
     def die(self) -> None:
         self.is_dead = True

@@ -47,7 +47,8 @@ class Probed:
 
 @dataclass
 class Instance:
-    """A container instance. `count`: the restart count that the agent has given it. `taken`: removed from outside.
+    """A container instance. `count`: the restart count that the agent has given it. `taken`: removed from outside. `tried`: the
+    agent has asked for its start, whether or not it came.
 
     `hooked`: None until its postStart hook has ended, then whether it succeeded, at `hooked_at`; `hooks`: when it began.
     `stop_at`: when the agent asked for its end, the last time.
@@ -63,6 +64,7 @@ class Instance:
     ended_at: float | None = None
     removed_at: float | None = None
     taken: bool = False
+    tried: bool = False
     code: int = 0
     reason: str = ""
     by: By = By.AGENT

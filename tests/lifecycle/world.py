@@ -252,7 +252,10 @@ class World:
             self.problems.append(f"a sandbox of {name} is made, which is not desired")
             return None
         spec, is_static = self.specs[name]
-        pod = PodTruth(meta.uid, name, spec["spec"], is_static, self.now, has_past=meta.uid in self.truth.pods)
+        before = self.truth.pods.get(meta.uid)
+        pod = PodTruth(meta.uid, name, spec["spec"], is_static, self.now, has_past=before is not None)
+        if before is not None and before.gone_at is not None:
+            pod.counts_lost = before.forgotten_at >= before.gone_at
         self.truth.pods[meta.uid] = pod
         self.wanted[name] = pod
         return pod
