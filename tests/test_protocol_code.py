@@ -32,7 +32,11 @@ GROUPS = (
         "h2",
     ),
     Group("gRPC server", 480, ("net/grpc/server.py", "net/grpc/server_connection.py"), "on h2"),
-    Group("typed gRPC calls", 315, ("net/grpc/call.py", "edges/cri/wire.py", "edges/plugins/channels.py"), "on protobuf"),
+    Group(
+        "typed gRPC calls", 340,
+        ("net/grpc/call.py", "net/grpc/messages.py", "edges/cri/wire.py", "edges/plugins/channels.py"),
+        "on protobuf",
+    ),
     Group(
         "HTTP messages", 945,
         ("net/http/request.py", "net/http/response.py", "net/http/wire.py", "net/http/tolerant.py"),
@@ -46,7 +50,11 @@ GROUPS = (
     Group("admission of connections", 350, ("net/http/accept.py", "net/http/decide_accept.py"), "none"),
     Group("open connections", 60, ("net/http/occupancy.py",), "none"),
     Group("ClientHello", 90, ("net/http/client_hello.py",), "none"),
-    Group("HTTP client", 700, ("net/http/dial.py", "net/http/exchange.py", "net/http/hops.py", "edges/kubeapi/connection.py"), "aiohttp"),
+    Group(
+        "HTTP client", 725,
+        ("net/http/dial.py", "net/http/client_tls.py", "net/http/exchange.py", "net/http/hops.py", "edges/kubeapi/connection.py"),
+        "aiohttp",
+    ),
     Group("SOCKS", 120, ("net/http/socks.py",), "python-socks"),
     Group(
         "streams", 656,

@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from pykubelet.base.api.labels import dns_subdomain_errors
@@ -28,6 +29,7 @@ log = Log("local-api")
 DATA_DIR, PORT = "/var/lib/pykubelet-local-api", 6443
 #: The first address of the usual range of Services.
 SERVICE_ADDRESS = "10.96.0.1"
+HELP_WIDTH = 100
 
 
 class LocalApiOptions(Value):
@@ -68,6 +70,8 @@ def build_parser() -> argparse.ArgumentParser:
         description="Serve the Kubernetes API for this one node, without a control plane.",
         epilog="`pykubelet local-api export` writes the objects as YAML for another cluster.",
         allow_abbrev=False,
+        # asked for the width of a terminal, the module loads libraries of compression: a MiB of memory
+        formatter_class=partial(argparse.HelpFormatter, width=HELP_WIDTH),
     )
     parser.add_argument(
         "--data-dir",

@@ -19,6 +19,7 @@ from pykubelet.base.model.version import VERSIONS, Release
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.netlink import add_address, remove_address
 from pykubelet.net.http.accept import AdmissionLimits, serve_connections
+from pykubelet.net.http.client_tls import ClientTls
 from pykubelet.net.http.server import Answer, HttpServer, ServerLimits
 from pykubelet_local_api.access.bootstrap import AGENT_CLIENT
 from pykubelet_local_api.access.files import AccessError
@@ -172,7 +173,8 @@ def _build(options: LocalApiOptions, clock: Clock, begun: BegunStart, opened: Ex
 
 def _own_tls(access: AccessFiles) -> ssl.SSLContext:
     """The context with which this program is a client of its own API."""
-    tls = ssl.create_default_context(cafile=str(access.authority_file))
+    tls = ClientTls()
+    tls.load_verify_locations(access.authority_file)
     tls.load_cert_chain(*access.own_client)
     return tls
 

@@ -82,6 +82,9 @@ def _run(line: CommandLine) -> int:
         from pykubelet.config.errors import ConfigError
 
         settings = load(line)
+        from pykubelet.net.grpc.messages import import_protobuf
+
+        import_protobuf()
         from pykubelet.app import run
 
         gc.freeze()

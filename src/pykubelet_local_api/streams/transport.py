@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
+from pykubelet.net.http.client_tls import ClientTls
 from pykubelet.net.http.dial import Destination, dial
 from pykubelet.net.http.exchange import FAILURES, HttpConnection
 from pykubelet.net.http.proxy import Backend, ask_upgrade
@@ -36,7 +37,8 @@ class Upstreams:
     """
 
     def __init__(self, certificate: Path, key: Path, authority: Path) -> None:
-        self._verified = ssl.create_default_context(cafile=str(authority))
+        self._verified = ClientTls()
+        self._verified.load_verify_locations(authority)
         self._unverified = _unverified()
         self.contexts = (self._verified, self._unverified)  # into which a renewed certificate is loaded
         for context in self.contexts:
@@ -77,7 +79,7 @@ class Upstreams:
 
 
 def _unverified() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = ClientTls()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context

@@ -9,9 +9,9 @@ continues with the next line of the same stream. Source: the CRI log format prop
 
 from __future__ import annotations
 
-import calendar
 import os
 import re
+from datetime import date
 
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.paths import Beneath
@@ -22,6 +22,8 @@ from pykubelet.edges.host.fs.files import FileKind
 
 FALLBACK_LINES = 80
 FALLBACK_BYTES = 2048
+#: The ordinal of 1970-01-01.
+_EPOCH = date(1970, 1, 1).toordinal()
 
 # Bytes of a line's timestamp (at most 35 bytes), stream, tags and separators.
 _MAX_HEADER_BYTES = 64
@@ -62,7 +64,8 @@ def parse_timestamp_ns(text: bytes) -> int | None:
     year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
     if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second <= 60):
         return None
-    seconds = calendar.timegm((year, month, day, hour, minute, second))
+    days = date(year, month, 1).toordinal() - _EPOCH + day - 1
+    seconds = ((days * 24 + hour) * 60 + minute) * 60 + second
     if match[8]:
         offset = int(match[9]) * 3600 + int(match[10]) * 60
         seconds += -offset if match[8] == b"+" else offset

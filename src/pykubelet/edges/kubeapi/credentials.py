@@ -27,6 +27,7 @@ from pykubelet.edges.host.fs.files import read_bytes, stat_file
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.exec_plugin import PluginCredential, run_plugin
 from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, Pem
+from pykubelet.net.http.client_tls import ClientTls
 
 log = Log("kubeapi")
 LOOK_AGAIN_S = 1.0
@@ -200,7 +201,7 @@ def _client_context(ca: bytes, insecure: bool, cert: bytes, key: bytes) -> ssl.S
 
     Raises ssl.SSLError if the text is not usable PEM or if certificate and key do not match.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = ClientTls()
     if insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

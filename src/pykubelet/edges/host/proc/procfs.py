@@ -235,7 +235,9 @@ def resolve_host(name: str) -> tuple[str, ...]:
     """Resolve a name to addresses; empty if there are none. May block for seconds: use a `SingleFlight`."""
     try:
         with translating("resolve", name):
-            found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            # text would be encoded with the codec `idna`, whose tables take half a MiB of memory
+            host = name.encode() if name.isascii() else name
+            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except HostError:
         return ()
     return tuple(dict.fromkeys(str(address[4][0]) for address in found))

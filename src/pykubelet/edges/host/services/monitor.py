@@ -1,5 +1,5 @@
 """The monitor thread: ends the process when it does not end by itself, and reports an event loop that does not run, with the pod that it
-works on.
+works on. It also gives freed memory back to the system.
 
 A daemon thread that lasts as long as the process. It needs the interpreter's lock for some 100 microseconds in a second. If it
 cannot get it, the kernel's timer (`ending.py`) and the stacks that Python writes at a fatal signal remain. Nothing writes stacks
@@ -23,6 +23,7 @@ from pykubelet.base.kit.log import Log, flush_log
 from pykubelet.base.kit.stacks import all_stacks, stack_of_thread
 from pykubelet.base.model.ids import PodRef
 from pykubelet.edges.host.proc.self_stats import anonymous_memory
+from pykubelet.edges.host.services.allocator import give_back_memory
 from pykubelet.edges.host.services.decide_blocked import (
     DUMP_S,
     SUSPECT_S,
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 log = Log("monitor")
 PERIOD_S = 1.0
+#: Memory is given back when this many seconds have passed.
+GIVE_BACK_S = 15.0
 NOT_ENDED = 1
 
 
@@ -58,7 +61,7 @@ class Monitor:
         self._clock = clock
         # the watchdog may abort the process half an interval after the event loop has begun to be blocked
         self._dump_s = min(DUMP_S, watchdog_s / 3) if watchdog_s else DUMP_S
-        self._beat_at = clock.monotonic()
+        self._beat_at = self._gave_back_at = clock.monotonic()
         self._main = threading.get_ident()
 
     async def run(self) -> None:
@@ -81,6 +84,9 @@ class Monitor:
             state, reports = look(state, self._look(), self._dump_s)
             for report in reports:
                 self._report(report, loop)
+            if self._clock.monotonic() - self._gave_back_at >= GIVE_BACK_S:
+                give_back_memory(anonymous_memory())
+                self._gave_back_at = self._clock.monotonic()
 
     def _look(self) -> MonitorSample:
         now, beat_at = self._clock.monotonic(), self._beat_at
