@@ -27,7 +27,7 @@ from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.edges.kubeapi.listwatch import follow
+from pykubelet.edges.kubeapi.listwatch import WatchPeriods, follow
 from pykubelet.net.grpc.status import RpcError
 from pykubelet_csi_local.controller import ControllerService
 from pykubelet_csi_local.provision import Provision, Remove, creation, persistent_volume, tasks
@@ -46,6 +46,8 @@ log = Log("csi-local")
 CLAIMS, VOLUMES = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 RETRY = BackoffPolicy(initial_s=1.0, cap_s=60.0)
+#: An API server that starts again is asked about once a second for each collection, at first.
+WATCH = WatchPeriods(retry=1.0, retry_max=30.0)
 T = TypeVar("T", bound=Struct)
 Task = Provision | Remove | Resize
 
@@ -74,6 +76,7 @@ class Provisioner:
         self._volumes: Mapping[str, PersistentVolume] | None = None
         self._classes: Mapping[str, StorageClass] | None = None
         self._failures: dict[str, _Failure] = {}
+        self._unread: dict[str, str] = {}  # why a collection cannot be read, by its path
 
     async def run(self) -> None:
         """Follow the cluster and do what there is to do."""
@@ -85,13 +88,23 @@ class Provisioner:
             raise await watches.wait_failed()
 
     async def _follow(self, path: str, kind: type[T], take: Callable[[Mapping[str, Any]], None]) -> None:
-        async with aclosing(follow(self._client, path, kind, self._clock)) as listings:
+        async with aclosing(follow(self._client, path, kind, self._clock, periods=WATCH)) as listings:
             async for listed in listings:
-                if listed.error is not None:
-                    log.warning("the cluster cannot be read", path=path, error=listed.error)
+                self._note_error(path, listed.error)
                 if listed.synced:
                     take(listed.items)
                     self._wakeup.set()
+
+    def _note_error(self, path: str, error: ApiError | None) -> None:
+        """Log the beginning and the end of an outage: not each retry, nor each collection that fails for the same reason."""
+        if error is None:
+            if self._unread.pop(path, None) is not None and not self._unread:
+                log.info("the cluster can be read again")
+            return
+        reason = str(error)
+        if path not in self._unread and reason not in self._unread.values():
+            log.warning("the cluster cannot be read", path=path, error=reason)
+        self._unread[path] = reason
 
     def _take_claims(self, items: Mapping[str, PersistentVolumeClaim]) -> None:
         self._claims = items

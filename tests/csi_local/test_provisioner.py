@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.api_server import FakeApiServer
+from support.api_server import ApiFault, FakeApiServer
 from support.virtual_time import virtual_clock
 
 from pykubelet.base.kit.supervise import Supervisor
@@ -132,6 +133,26 @@ async def provisioning(server: FakeApiServer, data: Path) -> AsyncIterator[Stand
 async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
     async with FakeApiServer() as server, provisioning(server, tmp_path) as made:
         yield made
+
+
+async def test_an_outage_is_logged_once_and_does_not_bring_many_requests(
+    stand: Stand, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await stand.server.wait_watches(3)
+    for outage in range(2):
+        caplog.clear()
+        before = len(stand.server.requests)
+        stand.server.faults = [ApiFault(status=503, times=10_000)]
+        stand.server.cut_watches()
+        await asyncio.sleep(60)
+        asked = len(stand.server.requests) - before
+        assert 3 <= asked <= 40, outage
+        stand.server.faults = []
+        await stand.server.wait_watches(3)
+        await stand.until(lambda: "the cluster can be read again" in caplog.text)
+        assert caplog.text.count("the cluster cannot be read") == 1
+        assert caplog.text.count("the cluster can be read again") == 1
 
 
 async def test_a_claim_gets_a_volume_that_is_reserved_for_it(stand: Stand) -> None:
