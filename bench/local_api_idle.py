@@ -105,14 +105,17 @@ async def measure(folder: Path, options: argparse.Namespace) -> int:
 
 def judged(usages: list[Usage]) -> int:
     """Print the figures. Returns 1 if a target is missed."""
-    rows = [(usage.name, usage.rss_mib, usage.pss_mib, usage.cpu_percent) for usage in usages]
-    for name, rss, pss, cpu in rows:
-        print(f"  {name:10} {rss:6.1f} MiB resident, {pss:5.1f} with shared pages in parts, {cpu:5.2f} % of a core")
-    sums = [sum(row[column] for row in rows) for column in (1, 3)]
-    for name, value, target in (("MiB resident", sums[0], RSS_MIB), ("% of a core", sums[1], CPU_PERCENT)):
+    all_rss = all_cpu = 0.0
+    for usage in usages:
+        rss, pss, cpu = usage.rss_mib, usage.pss_mib, usage.cpu_percent
+        all_rss, all_cpu = all_rss + rss, all_cpu + cpu
+        print(
+            f"  {usage.name:10} {rss:6.1f} MiB resident, {pss:5.1f} with shared pages in parts, {cpu:5.2f} % of a core"
+        )
+    for name, value, target in (("MiB resident", all_rss, RSS_MIB), ("% of a core", all_cpu, CPU_PERCENT)):
         verdict = "reached" if value <= target else "MISSED"
         print(f"  together   {value:6.2f} {name}  target {target:g}: {verdict}")
-    return int(sums[0] > RSS_MIB or sums[1] > CPU_PERCENT)
+    return int(all_rss > RSS_MIB or all_cpu > CPU_PERCENT)
 
 
 def main() -> int:

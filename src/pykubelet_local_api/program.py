@@ -68,7 +68,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pykubelet local-api",
         description="Serve the Kubernetes API for this one node, without a control plane.",
-        epilog="`pykubelet local-api export` writes the objects as YAML for another cluster.",
+        epilog="`pykubelet local-api export` writes the objects as YAML for another cluster; `pykubelet local-api status` "
+        "shows problems of the files of --apply-dir.",
         allow_abbrev=False,
         # asked for the width of a terminal, the module loads libraries of compression: a MiB of memory
         formatter_class=partial(argparse.HelpFormatter, width=HELP_WIDTH),
@@ -108,6 +109,10 @@ def main(argv: Sequence[str]) -> int:
         from pykubelet_local_api.export.command import export
 
         return export(argv[1:], DATA_DIR)
+    if argv[:1] == ["status"]:
+        from pykubelet_local_api.status import status
+
+        return status(argv[1:], DATA_DIR)
     parsed = build_parser().parse_args(argv)
     options = LocalApiOptions(
         parsed.data_dir.rstrip("/") or "/", parsed.port, parsed.node_name, parsed.service_address, parsed.apply_dir

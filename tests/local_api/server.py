@@ -27,9 +27,9 @@ async def account_made(api: LocalApi) -> None:
 
 
 @asynccontextmanager
-async def serving(folder: Path, clock: Clock | None = None) -> AsyncIterator[LocalApi]:
+async def serving(folder: Path, clock: Clock | None = None, apply_dir: str = "") -> AsyncIterator[LocalApi]:
     """A server that runs until the block ends. The folder can be served again afterwards."""
-    api = build(LocalApiOptions(str(folder), 0, NODE), clock or SystemClock())
+    api = build(LocalApiOptions(str(folder), 0, NODE, apply_dir=apply_dir), clock or SystemClock())
     try:
         async with Supervisor("local-api") as tasks:
             for name, part in api.parts().items():

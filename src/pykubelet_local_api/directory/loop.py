@@ -67,10 +67,11 @@ class DirectoryLoop:
         except FolderError as error:
             problems: tuple[str, ...] = (str(error),)
             self._log(problems)
+            await self._report(0, problems)
             return problems
         problems = (*manifests.problems, *await self._apply(manifests), *await self._prune(manifests))
         self._log(problems)
-        await self._report(manifests, problems)
+        await self._report(len(manifests.manifests), problems)
         return problems
 
     async def _apply(self, manifests: FolderContent) -> list[str]:
@@ -103,10 +104,10 @@ class DirectoryLoop:
             log.info("all of the directory is applied", directory=self._folder.path)
         self._logged = problems
 
-    async def _report(self, manifests: FolderContent, problems: tuple[str, ...]) -> None:
+    async def _report(self, applied: int, problems: tuple[str, ...]) -> None:
         text = "\n".join(problems)
         cut = text if len(text) <= REPORT_BYTES else f"{text[:REPORT_BYTES]}..."
-        status = f"{len(manifests.manifests)} objects, {len(problems)} problems"
+        status = f"{applied} objects, {len(problems)} problems"
         if status + cut == self._reported:
             return
         body: Json = {

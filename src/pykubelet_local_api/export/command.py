@@ -7,23 +7,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import ssl
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pykubelet.base.api.documents import load_document
-from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet_local_api.access.place import own_client
+from pykubelet_local_api.ask import running_api
 from pykubelet_local_api.client import OwnClient, collection_path
 from pykubelet_local_api.errors import StatusError
 from pykubelet_local_api.export.portable import exported
 from pykubelet_local_api.export.yaml_text import yaml_documents
 from pykubelet_local_api.kinds.table import STORED
 from pykubelet_local_api.objects import Json, name_of, namespace_of
-
-_KUBECONFIG_BYTES = 1 << 20
 
 
 class ListedObjects:
@@ -61,7 +56,7 @@ def export(argv: Sequence[str], data_dir: str) -> int:
     """Run the command; returns its exit code. `data_dir`: the default."""
     options = build_parser(data_dir).parse_args(argv)
     try:
-        client = _client(Path(options.data_dir))
+        client = running_api(Path(options.data_dir))
         view = asyncio.run(_listed(client))
     except (HostError, OSError, ValueError) as error:
         print(f"Error: cannot use {options.data_dir}: {error}", file=sys.stderr)
@@ -75,17 +70,6 @@ def export(argv: Sequence[str], data_dir: str) -> int:
     for remark in remarks:
         print(f"# {remark}", file=sys.stderr)
     return 0
-
-
-def _client(folder: Path) -> OwnClient:
-    config = load_document(files.read_bytes(f"{folder}/admin.kubeconfig", _KUBECONFIG_BYTES))
-    try:
-        url = config["clusters"][0]["cluster"]["server"]
-    except (KeyError, IndexError, TypeError) as error:
-        raise ValueError("admin.kubeconfig names no server") from error
-    tls = ssl.create_default_context(cafile=f"{folder}/ca.crt")
-    tls.load_cert_chain(*own_client(folder))
-    return OwnClient(url, tls)
 
 
 async def _listed(client: OwnClient) -> ListedObjects:
