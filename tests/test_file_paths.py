@@ -46,7 +46,7 @@ JOINS = {
     "edges/plugins/flexvolume": "programs in the directory of drivers, by their names there",
     "edges/plugins/sockets": "sockets in the directory of plugins, by their names there",
     "pykubelet_local_api/directory/folder": "files of the applied folder, by their names there",
-    "pykubelet_local_api/export/command": "the kubeconfig file of the API, in a folder that is a setting",
+    "pykubelet_local_api/ask": "the kubeconfig file of the API, in a folder that is a setting",
     "pykubelet_cri_docker/cdi/spec_folders": "CDI spec files in the directories of the administrator, by their names there",
     "pykubelet_cri_docker/network/config_folder": "configurations in the directory of CNI, by their names there",
     "pykubelet_cri_docker/network/plugins": "programs in the directories of CNI plugins, by names without a slash",

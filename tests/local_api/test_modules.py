@@ -56,10 +56,12 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     "module",
     [
         "_strptime",
+        "argparse",
         "cryptography",
         "email",
         "encodings.idna",
         "google.protobuf",
+        "pykubelet.edges.host.cgroups.cgroup_stats",
         "pykubelet.app.flags_table",
         "shutil",
         "tempfile",

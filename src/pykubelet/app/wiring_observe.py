@@ -10,7 +10,8 @@ from pykubelet.base.kit.cells import Cell, Post
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.model.evictions import Reclaimed, ReclaimWanted
 from pykubelet.base.model.ids import PodUID
-from pykubelet.edges.host.cgroups.cgroup_stats import detect_reader, own_group, read_boot_time
+from pykubelet.edges.host.cgroups.cgroup_stats import detect_reader, own_group
+from pykubelet.edges.host.proc.boot_time import read_boot_time
 from pykubelet.edges.host.proc.procfs import read_default_routes
 from pykubelet.observe.eviction.loop import EvictionInputs, EvictionLoop, EvictionOutputs
 from pykubelet.observe.eviction.meter import NodeMeter

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.usage import CpuUse
-from pykubelet.edges.host.cgroups.cgroup_stats import GroupsV1, GroupsV2, detect_reader, own_group, read_boot_time
+from pykubelet.edges.host.cgroups.cgroup_stats import GroupsV1, GroupsV2, detect_reader, own_group
+from pykubelet.edges.host.proc.boot_time import read_boot_time
 from pykubelet.edges.host.proc.network_stats import parse_interfaces, read_network_use
 
 

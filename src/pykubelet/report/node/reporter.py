@@ -35,7 +35,7 @@ from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import ApiNode, ApiState, NodeView, NodeWanted, RuntimeReady
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriError
-from pykubelet.edges.host.cgroups.cgroup_stats import read_boot_time
+from pykubelet.edges.host.proc.boot_time import read_boot_time
 from pykubelet.edges.host.proc.self_stats import read_self
 from pykubelet.edges.kubeapi.client import PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError

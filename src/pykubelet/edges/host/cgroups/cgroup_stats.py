@@ -359,8 +359,3 @@ def own_group(proc: str = "/proc", hierarchies: tuple[str, ...] = ("cpuacct", ""
     lines = [line.split(":", 2) for line in read_file(f"{proc}/self/cgroup").splitlines()]
     paths = {name: path for _, names, path in lines for name in names.split(",")}
     return next((paths[name] for name in hierarchies if name in paths), "/")
-
-
-def read_boot_time(proc: str = "/proc") -> float:
-    """When the machine was started, in wall seconds."""
-    return float(read_table(f"{proc}/stat").get("btime", 0))

@@ -6,8 +6,8 @@ import os
 import resource
 
 from pykubelet.base.kit.values import Value
-from pykubelet.edges.host.cgroups.cgroup_stats import read_boot_time
 from pykubelet.edges.host.fs.text_files import read_file
+from pykubelet.edges.host.proc.boot_time import read_boot_time
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
