@@ -28,8 +28,8 @@ from pykubelet.edges.host.fs import mounts
 from pykubelet.provide.volumes.flex import calls as flex_calls
 from pykubelet.provide.volumes.flex.plan import FlexPlan
 from pykubelet.provide.volumes.kind import Plan, RefusedPlan, UndecidedPlan
+from pykubelet.provide.volumes.metrics import OPERATIONS
 from pykubelet.provide.volumes.model import Inputs
-from pykubelet.provide.volumes.operations import OPERATIONS
 from pykubelet.provide.volumes.plan import kind_in, plan_volume, volume_keys
 
 pytestmark = pytest.mark.virtual_time

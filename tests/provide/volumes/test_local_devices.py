@@ -22,7 +22,7 @@ from pykubelet.edges.host.devices import disk_formats
 from pykubelet.edges.host.devices.block_devices import is_device_in_use, open_device
 from pykubelet.edges.host.devices.loops import detach_loop, find_loops
 from pykubelet.edges.host.fs import mounts
-from pykubelet.provide.volumes.operations import OPERATIONS
+from pykubelet.provide.volumes.metrics import OPERATIONS
 
 pytestmark = [
     pytest.mark.virtual_time,

@@ -9,6 +9,7 @@ from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.paths import Beneath
 from pykubelet.provide.volumes.kind import DevicePlan, FoundDevice, VolumePlan
 from pykubelet.provide.volumes.metrics import (
+    OPERATIONS,
     ORPHAN_ERRORS,
     ORPHANS,
     TOTAL,
@@ -17,7 +18,6 @@ from pykubelet.provide.volumes.metrics import (
     count_orphans,
     count_staging,
     count_unstaging,
-    plugin_of,
 )
 from pykubelet.provide.volumes.model import (
     MountPhase,
@@ -29,7 +29,7 @@ from pykubelet.provide.volumes.model import (
     VolumeNeed,
     VolumeState,
 )
-from pykubelet.provide.volumes.operations import OPERATIONS
+from pykubelet.provide.volumes.plan import plugin_of, plugin_of_device, plugin_of_plan
 
 UID = PodUID("uid-1")
 
@@ -40,6 +40,10 @@ def set_up(kind: str) -> SetUp:
 
 def tear_down(plugin: str) -> TearDown:
     return TearDown(UID, "v", plugin, "v", "over")
+
+
+def count_command(command: SetUp | TearDown, result: Result) -> None:
+    count_operation(plugin_of(command), command, result, 0.01)
 
 
 @pytest.mark.parametrize(
@@ -64,8 +68,8 @@ def test_operations_by_their_results() -> None:
     done = ("kubernetes.io/empty-dir", "volume_mount", "success", "false")
     failed = ("kubernetes.io/configmap", "volume_unmount", "fail-unknown", "false")
     before = OPERATIONS.count(*done), OPERATIONS.count(*failed)
-    count_operation(set_up("emptyDir"), Result.DONE, 0.01)
-    count_operation(tear_down("kubernetes.io~configmap"), Result.UNCERTAIN, 30.0)
+    count_command(set_up("emptyDir"), Result.DONE)
+    count_command(tear_down("kubernetes.io~configmap"), Result.UNCERTAIN)
     assert (OPERATIONS.count(*done), OPERATIONS.count(*failed)) == (before[0] + 1, before[1] + 1)
 
 
@@ -73,7 +77,7 @@ def test_volumes_of_in_tree_cloud_plugins_are_marked_as_migrated() -> None:
     labels = ("kubernetes.io/csi", "volume_mount", "success", "true")
     before = OPERATIONS.count(*labels)
     mounted = MountedVolume("v", "csi", "/p", is_migrated=True)
-    count_operation(SetUp(UID, "v", VolumePlan(mounted), "wanted"), Result.DONE, 0.01)
+    count_command(SetUp(UID, "v", VolumePlan(mounted), "wanted"), Result.DONE)
     assert OPERATIONS.count(*labels) == before + 1
 
 
@@ -88,7 +92,8 @@ def test_volumes_of_in_tree_cloud_plugins_are_marked_as_migrated() -> None:
 def test_devices_that_are_given_back(name: str, kind: str, directory: str, plugin: str, operation: str) -> None:
     labels = (plugin, operation, "success", "false")
     before = OPERATIONS.count(*labels)
-    count_unstaging(FoundDevice(name, kind, Beneath("", directory[1:])), Result.DONE, 0.01)
+    device = FoundDevice(name, kind, Beneath("", directory[1:]))
+    count_unstaging(plugin_of_device(device), device, Result.DONE, 0.01)
     assert OPERATIONS.count(*labels) == before + 1
 
 
@@ -96,8 +101,8 @@ def test_block_devices_are_mapped_and_not_mounted() -> None:
     labels = [("kubernetes.io/local-volume", name, "success", "false") for name in ("map_volume", "unmap_volume")]
     before = [OPERATIONS.count(*values) for values in labels]
     mounted = MountedVolume("v", "local", "/p", is_block=True)
-    count_operation(SetUp(UID, "v", VolumePlan(mounted), "wanted"), Result.DONE, 0.01)
-    count_operation(TearDown(UID, "v", "kubernetes.io~local-volume", "v", "over", is_block=True), Result.DONE, 0.01)
+    count_command(SetUp(UID, "v", VolumePlan(mounted), "wanted"), Result.DONE)
+    count_command(TearDown(UID, "v", "kubernetes.io~local-volume", "v", "over", is_block=True), Result.DONE)
     assert [OPERATIONS.count(*values) for values in labels] == [count + 1 for count in before]
 
 
@@ -105,7 +110,7 @@ def test_the_whole_time_until_a_volume_is_mounted() -> None:
     labels = ("kubernetes.io/nfs", "overall_volume_mount")
     before = TOTAL.count(*labels)
     plan = VolumePlan(MountedVolume("v", "nfs", "/p"))
-    count_mounted(VolumeState("v", MountPhase.SETTING_UP, 100.0, plan=plan), 103.0)
+    count_mounted(plugin_of_plan(plan), plan, 3.0)
     assert TOTAL.count(*labels) == before + 1
 
 
@@ -115,8 +120,8 @@ def test_a_failed_staging_counts_as_a_failed_mount() -> None:
     labels = [("kubernetes.io/csi:d", name, "fail-unknown", "false") for name in ("volume_mount", "map_volume")]
     before = [OPERATIONS.count(*values) for values in labels]
     for plan in (device, block):
-        count_staging(plan, Result.DONE, 0.1)
-        count_staging(plan, Result.UNCERTAIN, 0.1)
+        count_staging(plugin_of_device(plan), plan, Result.DONE, 0.1)
+        count_staging(plugin_of_device(plan), plan, Result.UNCERTAIN, 0.1)
     assert [OPERATIONS.count(*values) for values in labels] == [count + 1 for count in before]
 
 
@@ -124,7 +129,7 @@ def test_a_mounted_volume_was_verified_to_be_attached() -> None:
     plan = VolumePlan(MountedVolume("v", "emptyDir", "/p"))
     labels = ("kubernetes.io/empty-dir", "verify_controller_attached_volume", "success", "false")
     before = OPERATIONS.count(*labels)
-    count_mounted(VolumeState("v", MountPhase.MOUNTED, 1.0, plan=plan), 2.0)
+    count_mounted(plugin_of_plan(plan), plan, 1.0)
     assert OPERATIONS.count(*labels) == before + 1
 
 

@@ -11,7 +11,7 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.provide.volumes.kind import Note, SetUpContext, UncertainError
-from pykubelet.provide.volumes.operations import OPERATIONS
+from pykubelet.provide.volumes.metrics import OPERATIONS
 from pykubelet.provide.volumes.ownership import GroupChange, change_group
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to change groups")

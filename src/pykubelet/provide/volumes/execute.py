@@ -95,7 +95,7 @@ from pykubelet.provide.volumes.model import (
     VolumePlanned,
 )
 from pykubelet.provide.volumes.payloads.budget import PayloadBudget
-from pykubelet.provide.volumes.plan import kind_in, kind_named, plan_volume
+from pykubelet.provide.volumes.plan import kind_in, kind_named, plan_volume, plugin_of, plugin_of_device, plugin_of_plan
 
 log = Log("provide.volumes")
 T = TypeVar("T")
@@ -207,18 +207,18 @@ class Executor:
                 began = self._clock.monotonic()
                 self._cancelled.discard(f"volume/{uid}/{key}")
                 ended = await self._unmount(command, plugins)
-                count_operation(command, ended.result, self._clock.monotonic() - began)
+                count_operation(plugin_of(command), command, ended.result, self._clock.monotonic() - began)
                 self._results.ended(uid, TearDownEnded(uid, key, ended.result, ended.error))
             case StageDevice(plan):
                 began = self._clock.monotonic()
                 ended = await self._stage(plan, plugins)
-                count_staging(plan, ended.result, self._clock.monotonic() - began)
+                count_staging(plugin_of_device(plan), plan, ended.result, self._clock.monotonic() - began)
                 step = ended.step if ended.step is not None and ended.step != SET_UP else MOUNT_DEVICE
                 self._ended.post(DeviceStaged(plan.name, ended.result, ended.error, step, ended.volume_reason))
             case UnstageDevice(device):
                 began = self._clock.monotonic()
                 ended = await self._unstage(device, plugins)
-                count_unstaging(device, ended.result, self._clock.monotonic() - began)
+                count_unstaging(plugin_of_device(device), device, ended.result, self._clock.monotonic() - began)
                 self._ended.post(DeviceUnstaged(device.name, ended.result, ended.error))
             case MakePodDirectory(uid):
                 ended, _ = await self._fly(f"pod/{uid}", lambda: make_pod_dirs(paths, uid), SET_UP_S)
@@ -258,7 +258,7 @@ class Executor:
         began = self._clock.monotonic()
         ended = await self._mount(command, plugins)
         if ended.pending is None:
-            count_operation(command, ended.result, self._clock.monotonic() - began)
+            count_operation(plugin_of(command), command, ended.result, self._clock.monotonic() - began)
         step = SET_UP if ended.step is None else ended.step
         result = SetUpEnded(command.uid, command.key, ended.result, ended.error, step, pending=ended.pending)
         if ended.result is not Result.DONE or command.expansion is None:
@@ -281,7 +281,7 @@ class Executor:
             sizes[0] = await self._edges.expander.expand(expansion, lambda size: grow(plan, size, context))
 
         ended = await self._call(f"volume/{command.uid}/{command.key}", work, plugins)
-        count_expansion(plan, ended.result, self._clock.monotonic() - began)
+        count_expansion(plugin_of_plan(plan), plan, ended.result, self._clock.monotonic() - began)
         return ended, sizes[0]
 
     async def _mount(self, command: SetUp, plugins: Plugins) -> _Ended:

@@ -27,6 +27,7 @@ from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.selinux import SelinuxHost
 from pykubelet.provide.volumes.decide import next_timer, step_all
 from pykubelet.provide.volumes.execute import Executor, VolumeAdapters
+from pykubelet.provide.volumes.kind import VolumePlan
 from pykubelet.provide.volumes.metrics import count_mounted, count_orphans
 from pykubelet.provide.volumes.model import (
     DeviceStaged,
@@ -44,6 +45,7 @@ from pykubelet.provide.volumes.model import (
     TearDownEnded,
     VolumesTimerFired,
 )
+from pykubelet.provide.volumes.plan import plugin_of_plan
 from pykubelet.provide.volumes.project import diagnose
 
 log = Log("provide.volumes")
@@ -202,7 +204,8 @@ def _count_change(event: Event, before: State, now: Moment) -> None:
     if isinstance(event, SetUpEnded) and event.result is Result.DONE:
         volume = before.pods[event.uid].volumes[event.key]
         if volume.phase is MountPhase.SETTING_UP:
-            count_mounted(volume, now.wall)
+            assert isinstance(volume.plan, VolumePlan)
+            count_mounted(plugin_of_plan(volume.plan), volume.plan, now.wall - volume.since)
 
 
 def _log_change(event: Event, before: State) -> None:

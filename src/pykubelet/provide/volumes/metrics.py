@@ -1,4 +1,7 @@
-"""Metrics of work on volumes."""
+"""Metrics of work on volumes.
+
+`plugin` is the Kubernetes name of the volume plugin, such as `kubernetes.io/empty-dir`, with that of its driver if it has one.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,17 @@ from pykubelet.provide.volumes.model import (
     TearDown,
     VolumeFailure,
     VolumeNeed,
-    VolumeState,
 )
-from pykubelet.provide.volumes.operations import BUCKETS_S, count
-from pykubelet.provide.volumes.plan import kind_named
 
 #: The directory that has the maps of block devices.
 BLOCK_DEVICES = "volumeDevices"
+BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600)
+OPERATIONS = Histogram(
+    "storage_operation_duration_seconds",
+    "Storage operation duration",
+    ("volume_plugin", "operation_name", "status", "migrated"),
+    BUCKETS_S,
+)
 TOTAL = Histogram(
     "volume_operation_total_seconds",
     "Storage operation end to end duration in seconds",
@@ -73,6 +80,12 @@ CONTEXTS = {
 }
 
 
+def count(plugin: str, operation: str, took_s: float, *, is_done: bool, is_migrated: bool = False) -> None:
+    """Count an operation."""
+    status = "success" if is_done else "fail-unknown"
+    OPERATIONS.observe(took_s, plugin, operation, status, str(is_migrated).lower())
+
+
 def count_context(command: CountContext) -> None:
     """Count a decision about the SELinux context of a volume."""
     labels = (command.plugin, command.access_mode)
@@ -99,68 +112,45 @@ def count_found(found: tuple[FoundPod, ...] | None) -> None:
     FOUND.inc(by=sum(len(pod.volumes) for pod in found or ()))
 
 
-def count_operation(command: SetUp | TearDown, result: Result, took_s: float) -> None:
+def count_operation(plugin: str, command: SetUp | TearDown, result: Result, took_s: float) -> None:
     """Count a mount or unmount that took `took_s` seconds; of block devices, their map and unmap."""
     if isinstance(command, SetUp):
         mounted = command.plan.mounted
         operation, is_migrated = "map_volume" if mounted.is_block else "volume_mount", mounted.is_migrated
     else:
         operation, is_migrated = "unmap_volume" if command.is_block else "volume_unmount", False
-    _count(plugin_of(command), operation, result, took_s, is_migrated=is_migrated)
+    _count(plugin, operation, result, took_s, is_migrated=is_migrated)
 
 
-def count_expansion(plan: VolumePlan, result: Result, took_s: float) -> None:
+def count_expansion(plugin: str, plan: VolumePlan, result: Result, took_s: float) -> None:
     """Count an expansion that took `took_s` seconds."""
-    _count(plugin_of_plan(plan), "volume_fs_resize", result, took_s, is_migrated=plan.mounted.is_migrated)
+    _count(plugin, "volume_fs_resize", result, took_s, is_migrated=plan.mounted.is_migrated)
 
 
-def count_unstaging(device: FoundDevice, result: Result, took_s: float) -> None:
+def count_unstaging(plugin: str, device: FoundDevice, result: Result, took_s: float) -> None:
     """Count an unstaging of a device that took `took_s` seconds."""
     operation = "unmap_device" if _is_map(device) else "unmount_device"
-    _count(plugin_of_device(device), operation, result, took_s)
+    _count(plugin, operation, result, took_s)
 
 
-def _is_map(device: FoundDevice) -> bool:
+def _is_map(device: FoundDevice | DevicePlan) -> bool:
     return BLOCK_DEVICES in device.directory.split("/")
 
 
-def count_staging(plan: DevicePlan, result: Result, took_s: float) -> None:
+def count_staging(plugin: str, plan: DevicePlan, result: Result, took_s: float) -> None:
     """Count a failed staging of a device: it is a part of the mount, which is counted when it ends."""
     if result is not Result.DONE:
-        found = FoundDevice(plan.name, plan.kind, plan.directory)
-        _count(plugin_of_device(found), "map_volume" if _is_map(found) else "volume_mount", result, took_s)
+        _count(plugin, "map_volume" if _is_map(plan) else "volume_mount", result, took_s)
 
 
-def count_mounted(volume: VolumeState, now_wall: float) -> None:
-    """Count a volume that is mounted for the first time, with the seconds since its pod has needed it.
+def count_mounted(plugin: str, plan: VolumePlan, took_s: float) -> None:
+    """Count a volume that is mounted for the first time, `took_s` seconds after its pod has needed it.
 
     It counts as attached too. The Node is watched, so that to look whether it lists the volume takes no time.
     """
-    assert isinstance(volume.plan, VolumePlan)
-    plugin, is_migrated = plugin_of_plan(volume.plan), volume.plan.mounted.is_migrated
-    TOTAL.observe(max(now_wall - volume.since, 0.0), plugin, "overall_volume_mount")
-    _count(plugin, "verify_controller_attached_volume", Result.DONE, 0.0, is_migrated=is_migrated)
+    TOTAL.observe(max(took_s, 0.0), plugin, "overall_volume_mount")
+    _count(plugin, "verify_controller_attached_volume", Result.DONE, 0.0, is_migrated=plan.mounted.is_migrated)
 
 
 def _count(plugin: str, operation: str, result: Result, took_s: float, *, is_migrated: bool = False) -> None:
     count(plugin, operation, took_s, is_done=result is Result.DONE, is_migrated=is_migrated)
-
-
-def plugin_of_device(device: FoundDevice) -> str:
-    """As `plugin_of_plan`, from the unique name of a device, which is `<plugin>/<driver>^<handle>` for volumes of drivers. Pure."""
-    plugin = kind_named(device.kind).plugin
-    driver, mark, _ = device.name.removeprefix(f"{plugin}/").partition("^")
-    return f"{plugin}:{driver}" if mark else plugin
-
-
-def plugin_of_plan(plan: VolumePlan) -> str:
-    """The Kubernetes name of the volume plugin, with that of its driver if it has one. Pure."""
-    plugin = kind_named(plan.kind).plugin
-    return f"{plugin}:{plan.driver}" if plan.driver else plugin
-
-
-def plugin_of(command: SetUp | TearDown) -> str:
-    """The Kubernetes name of the volume plugin, such as `kubernetes.io/empty-dir`. Pure."""
-    if isinstance(command, SetUp):
-        return plugin_of_plan(command.plan)
-    return command.plugin.replace("~", "/")

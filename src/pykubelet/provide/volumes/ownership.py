@@ -14,7 +14,7 @@ from pykubelet.base.model import reasons
 from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.host.fs import beneath, trees
 from pykubelet.provide.volumes.kind import Note, Reports
-from pykubelet.provide.volumes.operations import count
+from pykubelet.provide.volumes.metrics import count
 
 #: When the first Event about a long walk is recorded, and the time between the next ones: seconds.
 FIRST_NOTE_S, NEXT_NOTE_S = 30.0, 60.0

@@ -33,6 +33,8 @@ from pykubelet.provide.volumes.kind import (
     HEAVY,
     NEW_MOUNTER,
     NODE_AFFINITY,
+    DevicePlan,
+    FoundDevice,
     PendingError,
     Plan,
     PlanInputs,
@@ -40,10 +42,11 @@ from pykubelet.provide.volumes.kind import (
     ResolvedVolume,
     UndecidedPlan,
     VolumeKind,
+    VolumePlan,
     VolumesError,
 )
 from pykubelet.provide.volumes.migration import MIGRATIONS, MigrationError, migrate, migrate_inline, migrated_field
-from pykubelet.provide.volumes.model import Inputs
+from pykubelet.provide.volumes.model import Inputs, SetUp, TearDown
 
 # The kinds of volumes: one for each module in `kinds/`
 
@@ -74,6 +77,26 @@ def kind_named(name: str) -> AnyKind:
 def kind_in(directory: str) -> AnyKind:
     """The kind with this directory below a pod's `volumes`, such as `kubernetes.io~empty-dir`; "": a kind without one."""
     return _BY_DIRECTORY.get(directory, _DRIVEN) if directory else VolumeKind("")
+
+
+def plugin_of_device(device: FoundDevice | DevicePlan) -> str:
+    """As `plugin_of_plan`, from the unique name of a device, which is `<plugin>/<driver>^<handle>` for volumes of drivers."""
+    plugin = kind_named(device.kind).plugin
+    driver, mark, _ = device.name.removeprefix(f"{plugin}/").partition("^")
+    return f"{plugin}:{driver}" if mark else plugin
+
+
+def plugin_of_plan(plan: VolumePlan) -> str:
+    """The Kubernetes name of the volume plugin, with that of its driver if it has one."""
+    plugin = kind_named(plan.kind).plugin
+    return f"{plugin}:{plan.driver}" if plan.driver else plugin
+
+
+def plugin_of(command: SetUp | TearDown) -> str:
+    """The Kubernetes name of the volume plugin, such as `kubernetes.io/empty-dir`."""
+    if isinstance(command, SetUp):
+        return plugin_of_plan(command.plan)
+    return command.plugin.replace("~", "/")
 
 
 def directory_of(volume: Volume) -> str:
