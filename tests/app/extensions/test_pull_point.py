@@ -12,7 +12,7 @@ from app.extensions.conftest import Host
 from desired.roster.wants import make_pod
 from provide.images.stand import FakeRuntime, Stand, request
 
-from pykubelet.app.extensions.views import NodeNow, PodViews, node_now
+from pykubelet.app.extensions.views import NodeNow, NodeViews, PodViews
 from pykubelet.base.api import core
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import ManualClock
@@ -23,7 +23,7 @@ from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod, pod_ref
 from pykubelet.edges.cri.errors import CriCode, CriError
-from pykubelet.extension import Extension, Node, PullAnswer, PullAttempt, PullLater, PullNever, PullNow
+from pykubelet.extension import Extension, Node, Pod, PullAnswer, PullAttempt, PullLater, PullNever, PullNow
 from pykubelet.provide.images.model import ImageError, ImageReady, ImageRequest, ImageSettings
 
 IMAGE = "app:1"
@@ -219,6 +219,40 @@ async def test_the_node_as_it_is_now() -> None:
         make_cell("pressure", NodePressure(disk=True))[0],
         clock,
     )
-    seen = node_now(sources, PodViews())
+    seen = NodeViews(sources, PodViews()).now()
     assert seen.requested == {"cpu": 500, "memory": 64 << 20} and seen.pods == 1
     assert (seen.labels, seen.conditions, seen.time) == ({"price": "low"}, ("DiskPressure",), clock.wall())
+
+
+class CountedViews(PodViews):
+    """Counts the pods that are looked at."""
+
+    looks = 0
+
+    def of(self, pod: core.Pod) -> Pod:
+        self.looks += 1
+        return super().of(pod)
+
+
+async def test_the_node_follows_its_pods_and_looks_at_those_alone_that_have_changed() -> None:
+    pods = [make_pod(f"p{number}", cpu="100m") for number in range(50)]
+    entries = {PodUID(pod.metadata.uid): RosterPod(pod, "file", 0.0) for pod in pods}
+    node = NodeView("node", "node", allocatable={"cpu": 8000, "pods": 110})
+    roster, put = make_cell("roster", Roster(entries))
+    lifecycles, set_lifecycles = make_cell("lifecycles", Lifecycles())
+    pressure = make_cell("pressure", NodePressure())[0]
+    sources = NodeNow(make_cell("node", node)[0], roster, lifecycles, pressure, ManualClock())
+    views = CountedViews()
+    followed = NodeViews(sources, views)
+    assert (followed.now().requested["cpu"], followed.now().pods, views.looks) == (5000, 50, 50)
+    first, second, third, *_ = entries
+    ended = PodLifecycle(pod_ref(pods[0]), pods[0], Stage.FINISHED, 0.0, 0.0)
+    set_lifecycles.publish(Lifecycles({first: ended}))
+    changed = {**entries, second: RosterPod(pods[1], "file", 0.0, Rejection("No", ""))}
+    put.publish(Roster(changed))
+    assert (followed.now().requested["cpu"], followed.now().pods) == (4800, 48)
+    larger = make_pod("larger", cpu="2")
+    changed = {uid: entry for uid, entry in changed.items() if uid != third}
+    put.publish(Roster({**changed, PodUID(larger.metadata.uid): RosterPod(larger, "file", 0.0)}))
+    assert (followed.now().requested["cpu"], followed.now().pods, views.looks) == (6700, 48, 51)
+    assert followed.now() == NodeViews(sources, PodViews()).now()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 from pykubelet.act.runtime.render.container_values import REALTIME
@@ -145,8 +146,15 @@ def take_values(
 
 def defaults(kernel: CgroupKernel, container: str, given: Mapping[str, str]) -> Mapping[str, str]:
     """What takes an earlier answer back: the defaults of all files that extensions may change and the agent does not write."""
-    files = (file for file in _changeable(kernel, container) if not container or FILES[file].is_taken_back)
-    return {file: FILES[file].default for file in files if file not in given}
+    taken_back = _taken_back(kernel, of_container=bool(container))
+    return {file: default for file, default in taken_back.items() if file not in given}
+
+
+@lru_cache(maxsize=8)
+def _taken_back(kernel: CgroupKernel, *, of_container: bool) -> Mapping[str, str]:
+    """The defaults of what extensions may change, which is the same for all pods of a machine."""
+    files = _changeable(kernel, "any" if of_container else "")
+    return {file: FILES[file].default for file in files if not of_container or FILES[file].is_taken_back}
 
 
 def _changeable(kernel: CgroupKernel, container: str) -> Iterator[str]:

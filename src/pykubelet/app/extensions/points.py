@@ -20,12 +20,12 @@ from pykubelet.app.extensions.load import PLACE, PLACE_MEMORY, LoadedExtension
 from pykubelet.app.extensions.views import (
     NodeNow,
     NodeParts,
+    NodeViews,
     PodViews,
     cpu_views,
     demand_views,
     image_view,
     memory_views,
-    node_now,
     node_parts,
     node_view,
     pull_view,
@@ -106,7 +106,7 @@ class Asker:
             for point in {point for item, _ in loaded for point in item.points}
         }
         self._views = PodViews()
-        self._node = node
+        self._node = NodeViews(node, self._views) if node is not None else None
         self._node_parts: NodeParts | None = None
         self._cpus: tuple[MachineCpu, ...] | None = None
         self._read_kernel = read_kernel
@@ -199,7 +199,7 @@ class Asker:
         extensions = self._about("pull", facts.pod)
         if not extensions:
             return None
-        node = node_now(self._node, self._views) if self._node is not None else Node("")
+        node = self._node.now() if self._node is not None else Node("")
         args = pull_view(facts, self._views), node
         answer: PullVerdict | None = self._first(extensions, "pull", args, take_pull)
         return answer

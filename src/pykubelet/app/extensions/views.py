@@ -14,12 +14,13 @@ from pykubelet.base.api.quantity import QuantityError, in_units, parse
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, changed_keys
 from pykubelet.base.model.evictions import NodePressure
-from pykubelet.base.model.lifecycle import ENDED_STAGES, Lifecycles
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.lifecycle import ENDED_STAGES, Lifecycles, PodLifecycle
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.restart import is_sidecar
-from pykubelet.base.model.roster import Roster, is_critical, is_static
+from pykubelet.base.model.roster import Roster, RosterPod, is_critical, is_static
 from pykubelet.base.model.sizing import pod_requests, qos_class
 from pykubelet.base.model.usage import PodUse, bytes_on_disk
 from pykubelet.desired.roster.model import AdmissionFacts, CountedPods
@@ -143,30 +144,53 @@ class NodeNow(Value):
     clock: Clock
 
 
-def node_now(sources: NodeNow, views: PodViews) -> Node:
-    """The view of the node as it is now, with the pods that are admitted and have not ended."""
-    node, lifecycles = sources.node.get(), sources.lifecycles.get().pods
-    parts = node_parts(node)
-    requested, pods = dict.fromkeys(parts.names, 0), 0
-    for uid, entry in sources.roster.get().pods.items():
-        lifecycle = lifecycles.get(uid)
-        has_ended = lifecycle is not None and lifecycle.stage in ENDED_STAGES
-        if entry.rejection is not None or entry.admission_wait is not None or has_ended:
-            continue
-        pods += 1
-        for name, amount in views.of(entry.pod).requests.items():
-            if name in requested:
-                requested[name] += amount
-    return Node(
-        name=node.name,
-        labels=parts.labels,
-        capacity=parts.capacity,
-        allocatable=parts.allocatable,
-        requested=MappingProxyType(requested),
-        pods=pods,
-        conditions=tuple(str(condition) for condition in sources.pressure.get().conditions),
-        time=sources.clock.wall(),
-    )
+class NodeViews:
+    """Makes the views of the node as it is now, with the pods that are admitted and have not ended.
+
+    Their requests are summed up as they change: a view costs no more among many pods than among few.
+    """
+
+    def __init__(self, sources: NodeNow, views: PodViews) -> None:
+        self._sources = sources
+        self._views = views
+        self._parts: NodeParts | None = None
+        self._seen: tuple[Mapping[PodUID, RosterPod], Mapping[PodUID, PodLifecycle]] = ({}, {})
+        self._counted: dict[PodUID, Mapping[str, int]] = {}
+        self._sums: dict[str, int] = {}
+
+    def now(self) -> Node:
+        """The view of this moment."""
+        self._count()
+        sources = self._sources
+        node = sources.node.get()
+        parts = self._parts = node_parts(node, self._parts)
+        return Node(
+            name=node.name,
+            labels=parts.labels,
+            capacity=parts.capacity,
+            allocatable=parts.allocatable,
+            requested=MappingProxyType({name: self._sums.get(name, 0) for name in parts.names}),
+            pods=len(self._counted),
+            conditions=tuple(str(condition) for condition in sources.pressure.get().conditions),
+            time=sources.clock.wall(),
+        )
+
+    def _count(self) -> None:
+        (old, before), now = self._seen, self._sources
+        roster, lifecycles = now.roster.get().pods, now.lifecycles.get().pods
+        self._seen = roster, lifecycles
+        for uid in {*changed_keys(old, roster), *changed_keys(before, lifecycles)}:
+            self._add(self._counted.pop(uid, {}), -1)
+            entry, lifecycle = roster.get(uid), lifecycles.get(uid)
+            has_ended = lifecycle is not None and lifecycle.stage in ENDED_STAGES
+            if entry is None or entry.rejection is not None or entry.admission_wait is not None or has_ended:
+                continue
+            self._counted[uid] = requests = self._views.of(entry.pod).requests
+            self._add(requests, 1)
+
+    def _add(self, requests: Mapping[str, int], times: int) -> None:
+        for name, amount in requests.items():
+            self._sums[name] = self._sums.get(name, 0) + times * amount
 
 
 def usage_view(use: PodUse | None) -> Usage | None:
