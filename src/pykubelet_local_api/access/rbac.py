@@ -95,8 +95,10 @@ class RbacIndex:
     """The bindings and roles of a view."""
 
     def __init__(self, view: View) -> None:
-        self._roles = {(namespace_of(found), name_of(found)): rules_of(found) for found in view.list(ROLES)}
-        self._roles |= {("", name_of(found)): rules_of(found) for found in view.list(CLUSTER_ROLES)}
+        self._roles = {(namespace_of(found), name_of(found)): found for found in view.list(ROLES)}
+        self._roles |= {("", name_of(found)): found for found in view.list(CLUSTER_ROLES)}
+        for key in _rules.keys() - self._roles.keys():
+            _rules.pop(key, None)
         self._grants: list[Json] = []
         self._users: dict[str, _Bound] = {}
         self._groups: dict[str, _Bound] = {}
@@ -121,7 +123,13 @@ class RbacIndex:
 
     def role(self, ref: Json, namespace: str) -> tuple[Rule, ...] | None:
         """The rules of the role that a binding in the namespace refers to; None if there is none."""
-        return self._roles.get(("" if ref.get("kind") == "ClusterRole" else namespace, ref.get("name") or ""))
+        key = ("" if ref.get("kind") == "ClusterRole" else namespace, ref.get("name") or "")
+        found, known = self._roles.get(key), _rules.get(key)
+        if found is None:
+            return None
+        if known is None or known[0] is not found:
+            known = _rules[key] = (found, rules_of(found))
+        return known[1]
 
     def grants(self, user: RequestUser, namespace: str) -> Iterator[Grant]:
         """What a user has in a namespace: first by ClusterRoleBindings, then by RoleBindings."""
@@ -153,6 +161,9 @@ def _source(binding: Json, subject: Json) -> str:
     return f'{kind} "{shown}" of {ref["kind"]} "{ref["name"]}" to {subject["kind"]} "{who}"'
 
 
+#: The rules of roles that were asked for, by namespace and name, with the object that has them: a change of one role does not have the
+#: others read again.
+_rules: dict[tuple[str, str], tuple[Json, tuple[Rule, ...]]] = {}
 #: The last index, with the objects that it is made of.
 _kept: list[tuple[list[Json], RbacIndex]] = []
 

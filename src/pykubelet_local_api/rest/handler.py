@@ -6,10 +6,8 @@ Every request is authenticated and authorized before its body is read. Errors ar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
-
-import msgspec
 
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -24,19 +22,18 @@ from pykubelet_local_api.rest.fairness import RequestFairness, cost_of
 from pykubelet_local_api.rest.formats import (
     JSON,
     Accepted,
-    Form,
     answer,
     failure,
     negotiate,
     read_body,
-    shown_list,
     shown_object,
 )
+from pykubelet_local_api.rest.lists import list_answer, list_parts
 from pykubelet_local_api.rest.metrics import count_request
 from pykubelet_local_api.rest.options import ListOptions, read_bool, read_list_options
 from pykubelet_local_api.rest.other_paths import OtherPaths
 from pykubelet_local_api.rest.paths import Target, parse_target
-from pykubelet_local_api.rest.reads import Page, check_version_exists, read_list, read_object, selected
+from pykubelet_local_api.rest.reads import check_version_exists, read_list, read_object, selected
 from pykubelet_local_api.rest.rounds import RequestRounds
 from pykubelet_local_api.rest.shared_lines import SharedLines
 from pykubelet_local_api.rest.subresources import Acts
@@ -49,8 +46,6 @@ log = Log("local-api")
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 #: Groups of clients that do not wait for their other requests: administrators, and the node.
 _NOT_LIMITED = frozenset({"system:masters", "system:nodes"})
-#: A list of more objects is sent in parts, so that the event loop is not held while it is encoded.
-WHOLE_LIST = 100
 #: The most bytes of a body that is no object: options, reviews, bindings. They are read on the event loop.
 SMALL_BODY_BYTES = 64 << 10
 #: The longest time that a write may take before the client is answered; the write may still be made.
@@ -160,9 +155,7 @@ class ObjectsHandler:
                 stream.close()
                 raise
         page = await read_list(self._store, kind, namespace, options)
-        if len(page.items) > WHOLE_LIST:
-            return StreamedResponse(200, _list_in_parts(accepted, asked.target, page, self._store.now), JSON)
-        return answer(shown_list(accepted, kind, page.items, page.metadata, self._store.now))
+        return list_answer(accepted, kind, page, list_parts(self._store, kind, page.items), self._store.now)
 
     async def _write(self, asked: AskedRequest, verb: str, accepted: Accepted) -> Answer:
         async with self._fairness.body(asked.user, asked.request):
@@ -227,16 +220,3 @@ def _fingerprint(connection: ServedConnection) -> str:
         return ""
     tls = connection.writer.get_extra_info("ssl_object")
     return sha256(tls.getpeercert(binary_form=True) or b"").hexdigest() if tls is not None else ""
-
-
-async def _list_in_parts(accepted: Accepted, target: Target, page: Page, now: float) -> AsyncIterator[bytes]:
-    """A long list as parts of its JSON text. Other tasks run between them."""
-    member = "rows" if accepted.form is Form.TABLE else "items"
-    whole = shown_list(accepted, target.kind, (), page.metadata, now)
-    del whole[member]
-    yield msgspec.json.encode(whole)[:-1] + b',"%b":[' % member.encode()
-    for start in range(0, len(page.items), WHOLE_LIST):
-        shown = shown_list(accepted, target.kind, page.items[start : start + WHOLE_LIST], {}, now)[member]
-        yield (b"," if start else b"") + msgspec.json.encode(shown)[1:-1]
-        await asyncio.sleep(0)
-    yield b"]}\n"

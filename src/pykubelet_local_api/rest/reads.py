@@ -87,7 +87,7 @@ async def read_list(store: ObjectStore, kind: ResourceKind, namespace: str, opti
                 )
             version = asked
     wanted: list[tuple[tuple[str, str], Json]] = []
-    for number, (key, item) in enumerate(store.items(kind.storage, version)):
+    for number, (key, item) in enumerate(await store.items(kind.storage, version)):
         if not number % OBJECTS_AT_ONCE:
             await asyncio.sleep(0)
         if key > start and (not namespace or key[0] == namespace):

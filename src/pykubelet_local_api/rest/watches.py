@@ -31,8 +31,8 @@ TIMEOUT_S = 1800
 MAX_TIMEOUT_S = 86_400
 #: Seconds between bookmarks, with up to a quarter more.
 BOOKMARK_S = 60.0
-#: So many lines are made before other tasks run.
-LINES_AT_ONCE = 100
+#: So many lines are made before other tasks run, of objects with so many bytes of JSON in all.
+LINES_AT_ONCE, BYTES_AT_ONCE = 100, 256 << 10
 INITIAL_END = "k8s.io/initial-events-end"
 
 
@@ -113,6 +113,8 @@ class WatchStream:
                 return
             if lines:
                 yield lines
+            if lines or self._version < self._store.version:
+                await asyncio.sleep(0)
                 continue
             if options.has_bookmarks and loop.time() >= self._marks_at:
                 self._marks_at = loop.time() + BOOKMARK_S * (1 + random.random() / 4)
@@ -130,13 +132,16 @@ class WatchStream:
         """All objects as new ones, and for a client that asked for them the bookmark that ends them."""
         self._version = self._store.version
         lines: list[bytes] = []
+        size = 0
         for found in [*self._store.list(self._request.kind.storage, self._request.namespace)]:
             served = to_served(self._request.kind, found)
             if self._covers(namespace_of(served), name_of(served)) and self._request.wants(served):
                 lines.append(self._event(ChangeType.ADDED, served))
-            if len(lines) == LINES_AT_ONCE:
+                size += len(lines[-1])
+            if len(lines) == LINES_AT_ONCE or size > BYTES_AT_ONCE:
                 yield b"".join(lines)
                 lines.clear()
+                size = 0
                 await asyncio.sleep(0)
         yield b"".join(lines)
         if self._request.options.has_bookmarks:
@@ -169,8 +174,14 @@ class WatchStream:
         """The lines of the next changes, and the version of the last."""
         store = self._store
         changes = store.history.after(self._request.kind.storage, self._version)
-        lines = b"".join([self._line_of(change) for change in changes[:LINES_AT_ONCE]])
-        return lines, changes[LINES_AT_ONCE - 1].version if len(changes) > LINES_AT_ONCE else store.version
+        lines: list[bytes] = []
+        size = 0
+        for number, change in enumerate(changes):
+            if number == LINES_AT_ONCE or size > BYTES_AT_ONCE:
+                return b"".join(lines), changes[number - 1].version
+            size += len(change.data)
+            lines.append(self._line_of(change))
+        return b"".join(lines), store.version
 
     @property
     def _sends_stored(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.net.http.server import Response
+from pykubelet.net.http.server import Answer, Response
 from pykubelet.net.http.wire import Request
 from pykubelet_local_api.errors import StatusError, bad_request, needs_version, no_name, unsupported_patch
 from pykubelet_local_api.kinds.decode import FieldValidation, check_validation, decode, decode_body
@@ -23,9 +23,10 @@ from pykubelet_local_api.patch.strategic import strategic_patch
 from pykubelet_local_api.registry import Deletion, ObjectRegistry
 from pykubelet_local_api.rest.access import ClientAccess
 from pykubelet_local_api.rest.delete_options import DELETE_OPTIONS, decode_delete_options, read_delete_options
-from pykubelet_local_api.rest.formats import NOT_JSON, Accepted, ReadBody, answer, read_body, shown_list, shown_object
+from pykubelet_local_api.rest.formats import NOT_JSON, Accepted, ReadBody, answer, read_body, shown_object
 from pykubelet_local_api.rest.json_errors import summary
 from pykubelet_local_api.rest.large_bodies import LargeBodies
+from pykubelet_local_api.rest.lists import list_answer, list_parts
 from pykubelet_local_api.rest.options import (
     invalid_options,
     is_dry_run,
@@ -240,12 +241,13 @@ class Writes:
             {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details},
         )
 
-    async def delete_collection(self, write: Write) -> Response:
+    async def delete_collection(self, write: Write) -> Answer:
         """DELETE of a collection: each object that the selectors take. Answers with the list of them."""
         options = read_delete_options(write.request, _delete_body(write), write.user)
         page = await read_list(
             self._store, write.kind, write.target.namespace, read_list_options(write.request, is_watch=False)
         )
+        parts = list_parts(self._store, write.kind, page.items)
         for item in page.items:
             meta = item["metadata"]
             try:
@@ -253,7 +255,7 @@ class Writes:
             except StatusError as error:
                 if error.code != 404:  # another client was faster
                     raise
-        return answer(shown_list(write.accepted, write.kind, page.items, page.metadata, self._store.now))
+        return list_answer(write.accepted, write.kind, page, parts, self._store.now)
 
 
 def _options(write: Write, options: str, *, is_apply: bool = False) -> WriteOptions:

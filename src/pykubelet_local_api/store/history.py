@@ -123,13 +123,12 @@ class ChangeHistory:
         """The changes of all resources that are newer than `version`, the newest first."""
         return takewhile(lambda change: change.version > version, reversed(self._order))
 
-    def undone(self, resource: str, version: int) -> Iterator[tuple[StoredKey, Json | None]]:
-        """What was stored at `version` where it differs from now: each changed key, with its object then (None: there was none)."""
-        seen: set[StoredKey] = set()
+    def undone(self, resource: str, version: int) -> Sequence[StoredChange]:
+        """The first change since `version` of each key that has changed: what was `before` it was stored then."""
+        first: dict[StoredKey, StoredChange] = {}
         for change in self.after(resource, version):
-            if change.key not in seen:
-                seen.add(change.key)
-                yield change.key, change.before
+            first.setdefault(change.key, change)
+        return list(first.values())
 
 
 def _version(change: StoredChange) -> int:

@@ -34,6 +34,8 @@ MAX_WAITING = 2000
 #: So many are committed together at most, so that the event loop is not held for long.
 MAX_BATCH = 50
 NO_LIMIT_S = 1e8
+#: So many bytes of objects of former versions are read before other tasks run.
+UNDONE_AT_ONCE = 256 << 10
 #: A large write is decided beside the others so often; then it is decided while they wait.
 TRIES = 3
 #: The file is copied after so many seconds with changes.
@@ -141,18 +143,25 @@ class ObjectStore:
             if not namespace or key[0] == namespace:
                 yield objects[key]
 
-    def items(self, resource: str, version: int) -> Sequence[tuple[tuple[str, str], Json]]:
-        """All objects as they were at `version`, in their order. The history must reach back to it."""
+    async def items(self, resource: str, version: int) -> Sequence[tuple[tuple[str, str], Json]]:
+        """All objects as they were at `version`, in their order. The history must reach back to it.
+
+        Other tasks run while changes are undone: the answer is that of the moment of the call.
+        """
         objects = self._objects.get(resource, {})
         if version >= self.version:
             return [(key, objects[key]) for key in self._order(resource)]
-        then = dict(objects)
-        for key, before in self.history.undone(resource, version):
-            where = (key.namespace, key.name)
+        then, size = dict(objects), 0
+        for change in self.history.undone(resource, version):
+            where, before = (change.key.namespace, change.key.name), change.before
             if before is None:
                 then.pop(where, None)
             else:
                 then[where] = before
+            size += counted(len(change.data_before or b""))
+            if size > UNDONE_AT_ONCE:
+                await asyncio.sleep(0)
+                size = 0
         return sorted(then.items(), key=lambda item: item[0])
 
     def is_large(self, key: StoredKey) -> bool:

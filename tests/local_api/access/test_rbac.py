@@ -11,7 +11,7 @@ from pykubelet_local_api.access.authenticate import NO_USER
 from pykubelet_local_api.access.authorize import authorize, check
 from pykubelet_local_api.access.bootstrap import AUTOUPDATE, bootstrap_changes, bootstrap_objects
 from pykubelet_local_api.access.escalation import check_binding, check_role
-from pykubelet_local_api.access.rbac import AccessAttributes, index_of
+from pykubelet_local_api.access.rbac import ROLES, AccessAttributes, index_of, rules_of
 from pykubelet_local_api.errors import StatusError
 from pykubelet_local_api.kinds.table import BY_PATH
 from pykubelet_local_api.objects import Json, name_of
@@ -292,3 +292,17 @@ def test_a_label_makes_a_role_a_part_of_admin_edit_and_view() -> None:
         assert part["rules"][0] in role["rules"]
     view.put(part | {"metadata": part["metadata"] | {"labels": {}}})
     assert [name_of(change.object) for change in aggregated_roles(view)] == ["view"]
+
+
+def test_a_change_of_one_role_has_no_other_role_read_again() -> None:
+    """A role of the largest size costs as much as that once, and not after each change of any role."""
+    large = rbac("Role", "large", "default", rules=[rule("get", "pods")] * 2000)
+    view = Objects(large, rbac("Role", "small", "default", rules=[rule("get", "pods")]))
+    ref = {"kind": "Role", "name": "large"}
+    rules = index_of(view).role(ref, "default")
+    view.put(rbac("Role", "small", "default", rules=[rule("list", "pods")]))
+    assert index_of(view).role(ref, "default") is rules
+    view.put(rbac("Role", "large", "default", rules=[rule("list", "pods")]))
+    assert index_of(view).role(ref, "default") == rules_of({"rules": [rule("list", "pods")]})
+    view.remove(ROLES, "default", "large")
+    assert index_of(view).role(ref, "default") is None

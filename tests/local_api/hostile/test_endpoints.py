@@ -225,6 +225,66 @@ def test_long_lists_come_in_parts_in_each_form(api: MeasuredApi, form: str) -> N
     assert is_short(api.loop.longest_s)
 
 
+LARGE_MAPS = 20
+
+
+@pytest.fixture(scope="module")
+def large_maps(api: MeasuredApi) -> Iterator[str]:
+    """Config maps of 400 KB with many keys, until the test that deletes them. Returns their path."""
+    data = {f"k{number}": "x" for number in range(30_000)}
+    for number in range(LARGE_MAPS):
+        body = {"metadata": {"name": f"large-{number}", "labels": {"large": "x"}}, "data": data}
+        assert api.ask("POST", MAPS, body)[0] == 201
+    yield MAPS
+    api.ask("DELETE", f"{MAPS}?labelSelector=large")
+
+
+@pytest.mark.parametrize(
+    "form", ["", ";as=Table;v=v1;g=meta.k8s.io", ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"]
+)
+def test_lists_of_large_objects_hold_nothing_up(api: MeasuredApi, large_maps: str, form: str) -> None:
+    api.loop.reset()
+    status, data = api.ask(
+        "GET", f"{large_maps}?labelSelector=large&includeObject=Object", Accept=f"application/json{form}"
+    )
+    found = msgspec.json.decode(data)
+    assert (status, len(found.get("rows") or found.get("items"))) == (200, LARGE_MAPS)
+    assert is_short(api.loop.longest_s), f"{api.loop.longest_s * 1000:.0f} ms"
+
+
+def test_lists_of_former_large_objects_hold_nothing_up(api: MeasuredApi, large_maps: str) -> None:
+    version = msgspec.json.decode(api.ask("GET", f"{large_maps}?limit=1")[1])["metadata"]["resourceVersion"]
+    for number in range(LARGE_MAPS):
+        api.ask("PATCH", f"{large_maps}/large-{number}", {"data": {"k1": "y"}}, MERGE)
+    api.loop.reset()
+    status, _ = api.ask("GET", f"{large_maps}?labelSelector=large&resourceVersion={version}&resourceVersionMatch=Exact")
+    assert status in (200, 410)
+    assert is_short(api.loop.longest_s), f"{api.loop.longest_s * 1000:.0f} ms"
+
+
+def test_watches_of_large_objects_hold_nothing_up(api: MeasuredApi, large_maps: str) -> None:
+    """All objects at first, and then changes that come while the client does not read."""
+    connection = api.connect()
+    api.loop.reset()
+    connection.request("GET", f"{large_maps}?watch=1&timeoutSeconds=60&labelSelector=large")
+    answer = connection.getresponse()
+    for _ in range(LARGE_MAPS):
+        assert msgspec.json.decode(answer.readline())["type"] == "ADDED"
+    for number in range(LARGE_MAPS):
+        api.ask("PATCH", f"{large_maps}/large-{number}", {"data": {"k1": "z"}}, MERGE)
+    for _ in range(LARGE_MAPS):
+        assert msgspec.json.decode(answer.readline())["type"] == "MODIFIED"
+    assert is_short(api.loop.longest_s), f"{api.loop.longest_s * 1000:.0f} ms"
+    connection.close()
+
+
+def test_a_deletion_of_many_large_objects_holds_nothing_up(api: MeasuredApi, large_maps: str) -> None:
+    api.loop.reset()
+    status, data = api.ask("DELETE", f"{large_maps}?labelSelector=large")
+    assert (status, len(msgspec.json.decode(data)["items"])) == (200, LARGE_MAPS)
+    assert is_short(api.loop.longest_s), f"{api.loop.longest_s * 1000:.0f} ms"
+
+
 @pytest.mark.usefixtures("many")
 def test_readers_that_do_not_read_hold_nothing_up(api: MeasuredApi) -> None:
     slow = [api.connect() for _ in range(20)]

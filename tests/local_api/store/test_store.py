@@ -52,8 +52,8 @@ async def running(file: ObjectFile | None = None) -> AsyncIterator[ObjectStore]:
         yield store
 
 
-def names(store: ObjectStore, version: int = 1 << 60, resource: str = "configmaps") -> list[str]:
-    return [name for (_, name), _ in store.items(resource, version)]
+async def names(store: ObjectStore, version: int = 1 << 60, resource: str = "configmaps") -> list[str]:
+    return [name for (_, name), _ in await store.items(resource, version)]
 
 
 async def test_a_write_is_read_and_has_a_version() -> None:
@@ -83,9 +83,9 @@ async def test_a_list_at_an_older_version_is_as_it_was() -> None:
         await store.write(putting("one", "c"))
         await store.write(removing("two"))
         await store.write(putting("three"))
-        assert names(store) == ["one", "three"]
-        assert names(store, version) == ["one", "two"]
-        assert dict(store.items("configmaps", version))[("default", "one")]["data"] == {"key": "a"}
+        assert await names(store) == ["one", "three"]
+        assert await names(store, version) == ["one", "two"]
+        assert dict(await store.items("configmaps", version))[("default", "one")]["data"] == {"key": "a"}
 
 
 async def test_a_write_sees_those_before_it_that_are_not_committed_yet() -> None:
@@ -110,7 +110,7 @@ async def test_an_error_drops_the_writes_of_its_own_request_only() -> None:
             store.write(putting("one")), store.write(failing), store.write(putting("two")), return_exceptions=True
         )
         assert isinstance(outcomes[1], StatusError)
-        assert names(store) == ["one", "two"]
+        assert await names(store) == ["one", "two"]
 
 
 async def test_a_dry_run_changes_nothing() -> None:
@@ -118,7 +118,7 @@ async def test_a_dry_run_changes_nothing() -> None:
         version = store.version
         assert (await store.write(putting("one"), is_dry_run=True))["metadata"]["name"] == "one"
         assert store.version == version
-        assert names(store) == []
+        assert await names(store) == []
 
 
 async def test_the_history_has_each_change_with_what_was_before() -> None:
@@ -195,7 +195,7 @@ async def test_what_was_answered_is_there_after_a_restart(tmp_path: Path) -> Non
     again = Database(str(tmp_path / "state.db"))
     store = ObjectStore(again, SystemClock())
     assert store.version == version
-    assert names(store) == ["two"]
+    assert await names(store) == ["two"]
     assert again.notes == []
     assert (tmp_path / "state.db").stat().st_mode & 0o777 == 0o600
     again.close()
@@ -216,7 +216,7 @@ async def test_a_damaged_file_is_replaced_by_its_copy(tmp_path: Path) -> None:
 
     again = Database(str(path))
     store = ObjectStore(again, SystemClock())
-    assert len(names(store)) == 200
+    assert len(await names(store)) == 200
     assert store.version > version
     assert "last good copy" in again.notes[0]
     assert (tmp_path / "state.db.damaged").read_bytes() == bytes(data)
