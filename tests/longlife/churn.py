@@ -49,8 +49,18 @@ MEMORY = 8 << 20
 ONE_OF = 50
 #: Beside the containers in `BOUNDED`: images of the Node's status, with two names each, and messages of containers.
 FULL_SOON = {"ContainerImage.names": 100, "NodeStatus.images": 50, "TerminationMessages.known": 64}
-#: Types of which more are there for a while: they are entries of what is in `BOUNDED`, or of the newest steps of placement.
-BOUNDED_TYPES = ("kube_events.", "diagnostics.", "bucket.", "correlate.", "placement.", "records.", "versions.")
+#: Types of which more are there for a while: they are entries of what is in `BOUNDED`, or of the newest steps of placement, or of a cache.
+BOUNDED_TYPES = (
+    "kube_events.",
+    "diagnostics.",
+    "bucket.",
+    "correlate.",
+    "placement.",
+    "records.",
+    "values._Edit",
+    "values._History",
+    "quantity.Amount",
+)
 MOST = {**BOUNDED, **FULL_SOON}
 AGENT = "pykubelet."
 DOUBLES = ("pykubelet.testing.", "pykubelet.net.grpc.server_connection.")
