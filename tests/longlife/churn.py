@@ -48,7 +48,13 @@ MEMORY = 8 << 20
 #: Of so many pods that have gone, one more thing of a kind may be there: each shape of pods is more frequent.
 ONE_OF = 50
 #: Beside the containers in `BOUNDED`: images of the Node's status, with two names each, and messages of containers.
-FULL_SOON = {"ContainerImage.names": 100, "NodeStatus.images": 50, "TerminationMessages.known": 64}
+#: Also what a dozen connections to the API server have of their last request: five to seven are open after a rest.
+FULL_SOON = {
+    "ContainerImage.names": 100,
+    "NodeStatus.images": 50,
+    "TerminationMessages.known": 64,
+    **dict.fromkeys(("MemoryTransport._extra", "Request._cache", "ResponseParser._fields", "URL._cache"), 85),
+}
 #: Types of which more are there for a while: they are entries of what is in `BOUNDED`, or of the newest steps of placement, or of a cache.
 BOUNDED_TYPES = (
     "kube_events.",
