@@ -27,29 +27,37 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from pykubelet.act.pods.decide_first_events import Start, desired_start, eviction_event, orphan_start, update_events
+from pykubelet.act.pods.decide import MIN_GRACE_S
+from pykubelet.act.pods.decide_orphans import orphan_start
 from pykubelet.act.pods.model import (
     REMOVING,
     Event,
+    KillOrder,
     KillRequested,
+    PodSizes,
     PodWorkerState,
     RuntimeChanged,
+    SpecChanged,
     Work,
 )
+from pykubelet.base.api.times import parse_time, wall_to_monotonic
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.values import Value, changed_keys, field, missing_keys, replace
 from pykubelet.base.model.content import Content, ObjectKey, Unreadable, changed_content
 from pykubelet.base.model.evictions import PodEviction
 from pykubelet.base.model.ids import PodRef, PodUID, SandboxID
-from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
+from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage, StatusOverride
 from pykubelet.base.model.needs import start_keys
 from pykubelet.base.model.observed import Observed, PodView
+from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.probes import ProbeResults
-from pykubelet.base.model.reasons import INTERNAL_ERROR
+from pykubelet.base.model.reasons import INTERNAL_ERROR, PREEMPTING
 from pykubelet.base.model.restart import doubtful_successes
 from pykubelet.base.model.roster import (
+    Rejection,
     Roster,
     RosterPod,
+    has_ended_in_api,
     is_quarantined,
     is_static,
     pod_ref,
@@ -503,3 +511,77 @@ def _is_view_overdue(state: PodWorkerState, observed: Observed) -> bool:
     if listed_at is None or state.view is None or state.work is not Work.NONE:
         return False
     return state.view.read_at < state.read_after < listed_at
+
+
+# The first state and events of a worker, and those of changes
+
+#: The first state of a worker, and its first events.
+Start = tuple[PodWorkerState, tuple[Event, ...]]
+
+
+def desired_start(entry: RosterPod, view: PodView | None, at: float, wall: float) -> Start:
+    """The start of a desired pod's worker, which adopts the pod's sandboxes and containers in the runtime.
+
+    `at`, `wall`: the current time on the monotonic and the wall clock.
+    """
+    ref, pod = pod_ref(entry.pod), entry.pod
+    dates = _earlier_starts(entry, view)
+    state = PodWorkerState(
+        ref=ref,
+        pod=pod,
+        stage=Stage.SYNCING,
+        started_wall=min((entry.seen_at, *dates)),
+        active_since=min((wall_to_monotonic(date, at, wall) for date in dates), default=at),
+        view=view if view is not None else PodView(ref, read_at=at),
+        sizes=PodSizes.of_adopted(pod, entry.change),
+    )
+    has_ended = has_ended_in_api(pod)
+    if has_ended and (view is None or not view.is_alive):
+        kill = KillOrder(KillReason.COMPLETED, MIN_GRACE_S)
+        state = replace(state, stage=Stage.TERMINATED, kill=kill, terminal=True)
+    events: list[Event] = []
+    if entry.rejection is not None:  # the first event, so that no work begins
+        events.append(_refusal(entry.rejection))
+    elif pod.metadata.deletionTimestamp or has_ended:
+        events.append(SpecChanged(pod, "deleted or ended in the API"))
+    if view is not None:
+        events.append(RuntimeChanged(view, wall, "found running"))
+    else:
+        events.append(RuntimeChanged(PodView(ref, read_at=at), wall, "new pod"))
+    return state, tuple(events)
+
+
+def update_events(before: RosterPod | None, entry: RosterPod) -> tuple[Event, ...]:
+    """The events of a running worker whose pod has a new roster entry. `before` None: it was an orphan."""
+    if entry.rejection is not None and (before is None or before.rejection is None):
+        return (_refusal(entry.rejection),)
+    changed = SpecChanged(entry.pod, "manifest changed")
+    if before is not None and before.seen_at != entry.seen_at and is_static(entry.pod):
+        return KillRequested(KillReason.REMOVED, "it was away and has come back"), changed
+    return (changed,)
+
+
+def eviction_event(eviction: PodEviction) -> KillRequested:
+    """The kill of a pod that the node evicts or shuts down. The pod fails, unless all its containers exit with 0, even if they
+    do so when they are stopped."""
+    override = StatusOverride(Phase.FAILED, eviction.reason, eviction.message, unless_succeeded=True)
+    reason = KillReason.EVICTED if eviction.disrupts else KillReason.REJECTED
+    reason = KillReason.SHUTDOWN if eviction.for_shutdown else reason
+    return KillRequested(reason, eviction.reason, eviction.grace_s, override)
+
+
+def _refusal(rejection: Rejection) -> KillRequested:
+    """The kill of a pod that the node rejects, or that a pod of higher priority preempts."""
+    if rejection.reason == PREEMPTING:
+        override = StatusOverride(Phase.FAILED, rejection.reason, rejection.message, unless_succeeded=True)
+        return KillRequested(KillReason.EVICTED, "preempted", override=override)
+    override = StatusOverride(Phase.FAILED, rejection.reason, f"Pod was rejected: {rejection.message}")
+    return KillRequested(KillReason.REJECTED, "rejected by the node", override=override)
+
+
+def _earlier_starts(entry: RosterPod, view: PodView | None) -> tuple[float, ...]:
+    """The pod's start times from before the agent's restart, by its status and its sandboxes, in wall seconds."""
+    start_time = entry.pod.status.startTime
+    sandboxes = view.sandboxes if view is not None else ()
+    dates = (parse_time(start_time),) if start_time else ()
+    return (*dates, *(sandbox.created_at / 1e9 for sandbox in sandboxes if sandbox.created_at))
