@@ -6,10 +6,13 @@ Source: the Kubernetes documentation "Kubernetes Metrics Reference".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from itertools import chain
 
 from pykubelet.base.kit.exposition import CONTENT_TYPE, render_metrics
 from pykubelet.base.kit.metrics import Counter, Histogram, MetricFamily, MetricSample, Registry
+from pykubelet.base.kit.values import replace
 from pykubelet.net.http.server import Answer, Response, StreamedResponse
 from pykubelet.net.http.wire import Request
 from pykubelet_local_api.kinds.table import KINDS
@@ -64,13 +67,26 @@ def _labels(request: Request, target: Target | None, is_allowed: bool) -> tuple[
 
 
 _HEALTH = "/metrics/slis"
+#: So many lines are written before other tasks run.
+SAMPLES_AT_ONCE = 2000
 METRICS_PATHS = ("/metrics", _HEALTH)
 
 
-def metrics(path: str, store: ObjectStore, problem: str) -> Response:
+def metrics(path: str, store: ObjectStore, problem: str) -> Answer:
     """The answer at one of the paths. `problem`: what keeps the server from being ready, "" for nothing."""
-    families = [_health(problem)] if path == _HEALTH else [*_METRICS.families(), _stored(store)]
-    return Response(200, render_metrics(families), CONTENT_TYPE)
+    if path == _HEALTH:
+        return Response(200, render_metrics([_health(problem)]), CONTENT_TYPE)
+    return StreamedResponse(200, _in_parts(chain(_METRICS.families(), [_stored(store)])), CONTENT_TYPE)
+
+
+async def _in_parts(families: Iterable[MetricFamily]) -> AsyncIterator[bytes]:
+    """The text of families. Other tasks run between its parts: a series has 25 lines for each verb, resource and scope."""
+    for family in families:
+        samples = list(family.samples)
+        for start in range(0, len(samples), SAMPLES_AT_ONCE):
+            text = render_metrics([replace(family, samples=samples[start : start + SAMPLES_AT_ONCE])])
+            yield text.split(b"\n", 2)[2] if start else text  # the family is described once
+            await asyncio.sleep(0)
 
 
 def _stored(store: ObjectStore) -> MetricFamily:

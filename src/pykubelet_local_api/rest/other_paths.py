@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from pykubelet.net.http.server import Response, text
+from pykubelet.net.http.server import Answer, Response, text
 from pykubelet.net.http.wire import Request
 from pykubelet_local_api.access.tokens import CONFIGURATION_PATH, KEYS_PATH
 from pykubelet_local_api.errors import method_not_allowed, unknown_path
@@ -40,7 +40,7 @@ class OtherPaths:
         self._version = version
         self._problem = problem
 
-    def answer(self, request: Request, user: RequestUser, verb: str) -> Response:
+    def answer(self, request: Request, user: RequestUser, verb: str) -> Answer:
         """Answer a request. `verb`: as RBAC names it. Raises StatusError."""
         path = request.path if request.path == "/" else request.path.rstrip("/")
         is_read = request.method in ("GET", "HEAD")
@@ -57,7 +57,7 @@ class OtherPaths:
         problem = self._problem() if path.startswith("/readyz") else ""
         return text(500 if problem else 200, problem or "ok")
 
-    def metrics(self, path: str, _: str) -> Response:
+    def metrics(self, path: str, _: str) -> Answer:
         """The metrics."""
         return metrics(path, self._store, self._problem())
 
@@ -85,7 +85,7 @@ def _document(found: ServedDocument | None) -> Response:
 
 _HEALTH = tuple(f"/{name}{part}" for name in ("healthz", "livez", "readyz") for part in ("", "/ping"))
 #: By path, what answers a GET: from the path and the header Accept.
-_ANSWERS: dict[str, Callable[[OtherPaths, str, str], Response]] = {
+_ANSWERS: dict[str, Callable[[OtherPaths, str, str], Answer]] = {
     **dict.fromkeys(_HEALTH, OtherPaths.health),
     **dict.fromkeys(METRICS_PATHS, OtherPaths.metrics),
     "/version": OtherPaths.version,
