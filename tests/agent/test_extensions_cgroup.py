@@ -78,6 +78,7 @@ async def test_values_are_those_of_the_extension_and_stay(make_agent: MakeAgent,
     flags = (
         "--extension",
         f"{write(tmp_path, DOUBLE, 'double.py')}={settings}",
+        *("--extension-cpu-time", "100ms"),  # an emulated CPU that waits for a real one counts that time as used
         *("--emulated-version", "1.36", "--global-housekeeping-interval", "1s"),  # 1.37 has no such flag
     )
 

@@ -150,6 +150,9 @@ async def test_a_process_with_the_systemd_driver(make_unit: MakeUnit, tmp_path: 
     agent.wait_restarted(old)
     wait_end(pid)
     await agent.wait_for("another process", lambda: pids(group) not in ([], [pid]), LONG_S)
+    agent.put(make_pod("again", make_container(), annotations={"cache.example.com/warm": "base"}))
+    await agent.wait_running("again", within=LONG_S)
+    assert os.listdir(cache) == ["base"]
     assert agent.stop() == 0
     assert not group.exists()
 
