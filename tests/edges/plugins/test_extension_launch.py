@@ -15,7 +15,15 @@ from support.processes import wait_end
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.plugins.extension_launch import LOG_LINES_AT_ONCE, QUEUE_BYTES, ProcessLauncher, ProcessPipes
+from pykubelet.edges.host.services.process import start_program
+from pykubelet.edges.plugins.extension_launch import (
+    LOG_LINES_AT_ONCE,
+    QUEUE_BYTES,
+    LaunchedProgram,
+    LoggedErrors,
+    ProcessLauncher,
+    ProcessPipes,
+)
 from pykubelet.edges.plugins.extension_limits import MEMORY_BYTES, ExtensionLimits
 from pykubelet.edges.plugins.extension_messages import LINE_BYTES
 from pykubelet.edges.plugins.extension_process import ChannelEndedError
@@ -191,3 +199,24 @@ def test_limits_are_those_of_the_protocol_page() -> None:
     page = (Path(__file__).parents[3] / "docs" / "extensions" / "protocol.md").read_text()
     assert "256 MiB" in page and MEMORY_BYTES == 256 << 20
     assert "1 MiB" in page and LINE_BYTES == 1 << 20
+
+
+async def test_what_it_has_started_is_cleared_although_the_end_is_cancelled_again() -> None:
+    cleared: list[str] = []
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def clear() -> None:
+        begun.set()
+        await may_end.wait()
+        cleared.append("its children")
+
+    process = LaunchedProgram(start_program(("/bin/cat",), {}, "/"), "/bin/cat")
+    pipes = ProcessPipes(process, LoggedErrors("ext", process.errors, SystemClock()), clear)
+    ending = asyncio.create_task(pipes.end(at_once=False))
+    await begun.wait()
+    ending.cancel()  # an agent that ends cancels again what has not ended within two seconds
+    await asyncio.sleep(0)
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+    assert cleared == ["its children"]

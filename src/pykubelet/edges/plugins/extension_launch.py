@@ -17,6 +17,7 @@ from pykubelet.base.kit.bucket import TokenBucket
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.supervise import finish
 from pykubelet.edges.host.fs.errors import HostError, translated
 from pykubelet.edges.host.services.process import kill_group, start_program, watch_exit
 from pykubelet.edges.plugins.extension_limits import ExtensionLimits
@@ -36,6 +37,8 @@ LOG_LINES_PER_S, LOG_LINES_AT_ONCE = 10.0, 100
 LOG_READS_PER_S, LOG_READS_AT_ONCE = 16.0, 64
 #: A process that was asked to end, by the end of its input, is killed after so many seconds.
 END_S = 1.0
+#: Seconds for the end of a killed process and its children when the agent ends meanwhile.
+GONE_S = 2.0
 #: Seconds for making or emptying the cgroup.
 LIMITS_S = 10.0
 _SHELL = ("/bin/sh", "-c", 'read -r _ && exec "$0"')
@@ -118,10 +121,13 @@ class ProcessPipes:
         finally:
             self._process.kill()
             self._lines.end("it was ended")
-            await self._process.exited.wait()
-            self._errors.close()
-            self._process.reap()
-            await self._clear()
+            await finish(self._gone(), GONE_S)
+
+    async def _gone(self) -> None:
+        await self._process.exited.wait()
+        self._errors.close()
+        self._process.reap()
+        await self._clear()
 
 
 class LaunchedProgram:
