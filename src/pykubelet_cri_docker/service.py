@@ -17,7 +17,7 @@ from pykubelet.base.kit.values import Value
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.net.grpc.call import typed_method
-from pykubelet.net.grpc.server import Method, Services
+from pykubelet.net.grpc.services import Method, Services
 from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet_cri_docker import views
 from pykubelet_cri_docker.containers import Containers

@@ -14,7 +14,7 @@ from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups
 from pykubelet.edges.host.cgroups.cgroup_stats import detect_reader
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.text_files import read_number
-from pykubelet.net.grpc.server import Services
+from pykubelet.net.grpc.services import Services
 from pykubelet.net.grpc.status import RpcError
 from pykubelet_cri_docker.cdi.spec_folders import SpecFolders
 from pykubelet_cri_docker.container_limits import ContainerLimits, ContainerScopes
@@ -29,7 +29,7 @@ from pykubelet_cri_docker.logs.log_writers import LogWriters
 from pykubelet_cri_docker.network.model import CniError
 from pykubelet_cri_docker.network.pinned_namespaces import PinnedNamespaces
 from pykubelet_cri_docker.network.pod_networks import CniDirectories, PodNetworks
-from pykubelet_cri_docker.program import Options
+from pykubelet_cri_docker.options import Options
 from pykubelet_cri_docker.sandboxes import PodSandboxes, SandboxSettings
 from pykubelet_cri_docker.service import ServiceParts, build_services
 from pykubelet_cri_docker.stats.group_files import GroupFiles

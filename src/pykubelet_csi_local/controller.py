@@ -13,7 +13,7 @@ from google.protobuf.wrappers_pb2 import BoolValue
 
 from pykubelet.base.kit.values import replace
 from pykubelet.edges.csi import csi_pb2 as pb
-from pykubelet.net.grpc.server import Method
+from pykubelet.net.grpc.services import Method
 from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet_csi_local.backing import BACKING, Backing, LocalVolume, read_persistent
 from pykubelet_csi_local.node import check_access

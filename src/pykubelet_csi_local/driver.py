@@ -26,7 +26,8 @@ from pykubelet.edges.host.services.unix_socket import keep_serving_socket
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, KubeconfigError, load_access
 from pykubelet.net.grpc.channel import MAX_SOCKET_PATH
-from pykubelet.net.grpc.server import Method, RpcLimits, RpcServer, Services
+from pykubelet.net.grpc.server import RpcServer
+from pykubelet.net.grpc.services import Method, RpcLimits, Services
 from pykubelet_csi_local import volume_commands
 from pykubelet_csi_local.controller import ControllerService
 from pykubelet_csi_local.ephemeral import EphemeralLimits

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.csi import csi_pb2 as pb
-from pykubelet.net.grpc.server import Method
+from pykubelet.net.grpc.services import Method
 from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet_csi_local.backing import KUBERNETES, LocalVolume
 from pykubelet_csi_local.ephemeral import EphemeralLimits, read_ephemeral

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.plugins import pluginregistration_pb2 as pb
-from pykubelet.net.grpc.server import Method
+from pykubelet.net.grpc.services import Method
 from pykubelet_csi_local.rpc import method
 
 log = Log("csi-local")

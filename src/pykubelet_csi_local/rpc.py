@@ -12,7 +12,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.services.process import run_program
 from pykubelet.net.grpc.call import typed_method
-from pykubelet.net.grpc.server import Method
+from pykubelet.net.grpc.services import Method
 from pykubelet.net.grpc.status import Code, RpcError
 
 log = Log("csi-local")

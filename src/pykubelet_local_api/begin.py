@@ -16,7 +16,7 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet_local_api.access.files import AccessError, make_folder
 from pykubelet_local_api.access.place import ApiPlace
 from pykubelet_local_api.access.preparing import Preparation
-from pykubelet_local_api.program import LocalApiOptions
+from pykubelet_local_api.options import LocalApiOptions
 
 
 class LocalApiStartError(Exception):

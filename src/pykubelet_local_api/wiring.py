@@ -42,7 +42,7 @@ from pykubelet_local_api.directory.loop import DirectoryLoop
 from pykubelet_local_api.errors import StatusError
 from pykubelet_local_api.kinds.schema import load_schemas
 from pykubelet_local_api.objects import Json
-from pykubelet_local_api.program import LocalApiOptions
+from pykubelet_local_api.options import LocalApiOptions
 from pykubelet_local_api.reconcile.loop import ReconcileLoop
 from pykubelet_local_api.reconcile.services import ApiAddress
 from pykubelet_local_api.reconcile.table import Setup, reconcilers

@@ -31,7 +31,8 @@ from hostile.test_grpc_answers import (
 from support.cost import check_cost
 
 from pykubelet.net.grpc.http2 import PREFACE
-from pykubelet.net.grpc.server import RpcServer, Services
+from pykubelet.net.grpc.server import RpcServer
+from pykubelet.net.grpc.services import Services
 
 START = PREFACE + frame(SETTINGS, 0, 0)
 #: ":method: POST", ":scheme: http" and a literal ":path".

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pykubelet.base.kit.clock import Clock, SystemClock
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet_local_api.program import LocalApiOptions
+from pykubelet_local_api.options import LocalApiOptions
 from pykubelet_local_api.wiring import LocalApi, build
 
 NODE = "node-1"

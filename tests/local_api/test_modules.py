@@ -75,6 +75,6 @@ def test_a_module_that_takes_memory_is_not_loaded(module: str, loaded: list[str]
 
 
 def test_the_help_does_not_ask_for_the_width_of_a_terminal(tmp_path: Path) -> None:
-    program = "import sys; from pykubelet_local_api.program import build_parser; print(build_parser().format_help())"
+    program = "import sys; from pykubelet_local_api.options import build_parser; print(build_parser().format_help())"
     argv = (sys.executable, "-c", f"{program}; sys.exit('shutil' in sys.modules)")
     assert "--data-dir" in subprocess.run(argv, capture_output=True, check=True, text=True, cwd=tmp_path).stdout

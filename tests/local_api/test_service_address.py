@@ -12,7 +12,7 @@ RUN = """
 import subprocess, sys
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.edges.host.proc.netlink import read_addresses
-from pykubelet_local_api.program import LocalApiOptions
+from pykubelet_local_api.options import LocalApiOptions
 from pykubelet_local_api.wiring import build
 def has(): return "10.96.0.1" in [found.address for found in read_addresses()]
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)

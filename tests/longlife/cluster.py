@@ -18,7 +18,8 @@ from pykubelet.base.api.codec import from_object, to_object
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.manifests.defaults import default_pod
-from pykubelet.net.grpc.server import RpcServer, Services
+from pykubelet.net.grpc.server import RpcServer
+from pykubelet.net.grpc.services import Services
 
 Json = dict[str, Any]
 NODE_NAME = "node"

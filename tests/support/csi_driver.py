@@ -24,7 +24,7 @@ from support.crashing_agent import CrashPoints, Wrapped
 
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.host.fs import libc
-from pykubelet.net.grpc.server import Method
+from pykubelet.net.grpc.services import Method
 from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet_csi_local.driver import DriverOptions, build_methods, serve_driver
 

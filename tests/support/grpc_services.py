@@ -18,7 +18,7 @@ from support.memory_transport import MemoryServer
 from support.virtual_time import VirtualLoop
 
 from pykubelet.net.grpc.http2 import FRAME_BYTES
-from pykubelet.net.grpc.server import Method
+from pykubelet.net.grpc.services import Method
 from pykubelet.net.grpc.status import Code, RpcError, framed
 
 #: Bytes before a message: whether it is compressed, and its length.

@@ -18,7 +18,8 @@ from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.topology import read_topology
 from pykubelet.edges.host.services.unix_socket import keep_serving_socket
-from pykubelet.net.grpc.server import RpcServer, Services
+from pykubelet.net.grpc.server import RpcServer
+from pykubelet.net.grpc.services import Services
 from pykubelet.provide.claims.drivers import Drivers
 from pykubelet.provide.claims.health import HealthReports
 from pykubelet.provide.claims.loop import ClaimInputs, ClaimsLoop

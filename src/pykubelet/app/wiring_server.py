@@ -22,7 +22,8 @@ from pykubelet.edges.host.services.notify import notify, watchdog_interval_s
 from pykubelet.edges.host.services.unix_socket import keep_serving_socket
 from pykubelet.edges.identity.server_tls import ServerTls, TlsRules, given_files_problem
 from pykubelet.edges.identity.serving import ServingChoice, ensure_self_signed, needs_self_signed, serving_files
-from pykubelet.net.grpc.server import RpcServer, Services
+from pykubelet.net.grpc.server import RpcServer
+from pykubelet.net.grpc.services import Services
 from pykubelet.net.http.client_hello import ContextsByGroup
 from pykubelet.net.http.server import JSON, Answer, Handler, Request, Response, ServedConnection
 from pykubelet.provide.volumes.plan import PLUGINS

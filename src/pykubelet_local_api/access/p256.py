@@ -2,7 +2,6 @@
 
 `cryptography` has an OpenSSL of its own, which takes 12 MiB of memory in a process that signs and verifies tokens and nothing else.
 It is used where the other one is not found: in a Python whose OpenSSL is linked statically.
-Signatures are those of JWS (RFC 7518, section 3.4): both numbers with 32 bytes each.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ import _ssl
 import ctypes
 from typing import Any, Protocol
 
-HALF = 32
+from pykubelet_local_api.access.signature_forms import HALF, as_der, joined
+
 #: A public key of the curve as DER (SubjectPublicKeyInfo): this, then both coordinates.
 SPKI_HEAD = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d030107034200" + "04")
 _LONGEST_DER = 80
@@ -99,29 +99,6 @@ class OpensslKey:
         finally:
             library.EVP_MD_CTX_free(context)
             library.ERR_clear_error()
-
-
-def as_der(signature: bytes) -> bytes:
-    """Both numbers of a signature as DER: a SEQUENCE of two INTEGERs."""
-    numbers = b"".join(_integer(half) for half in (signature[:HALF], signature[HALF:]))
-    return bytes((0x30, len(numbers))) + numbers
-
-
-def joined(der: bytes) -> bytes:
-    """Both numbers of a signature that OpenSSL has made, with 32 bytes each."""
-    at, halves = 2, []
-    for _ in range(2):
-        length = der[at + 1]
-        halves.append(der[at + 2 : at + 2 + length].lstrip(b"\0").rjust(HALF, b"\0"))
-        at += 2 + length
-    return b"".join(halves)
-
-
-def _integer(half: bytes) -> bytes:
-    digits = half.lstrip(b"\0") or b"\0"
-    if digits[0] & 0x80:  # without it, the number would be negative
-        digits = b"\0" + digits
-    return bytes((0x02, len(digits))) + digits
 
 
 def _loaded_openssl() -> Any | None:

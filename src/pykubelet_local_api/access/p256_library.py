@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from pykubelet_local_api.access.certificates import load_key
-from pykubelet_local_api.access.p256 import HALF, as_der, joined
+from pykubelet_local_api.access.signature_forms import HALF, as_der, joined
 
 _ECDSA = ec.ECDSA(hashes.SHA256())
 

@@ -21,8 +21,9 @@ from msgspec import Struct
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.values import RedactedValue, Value
 from pykubelet_local_api.access.files import AccessError, read_file
-from pykubelet_local_api.access.p256 import HALF, SPKI_HEAD, P256Key, load_p256
+from pykubelet_local_api.access.p256 import SPKI_HEAD, P256Key, load_p256
 from pykubelet_local_api.access.place import TOKEN_KEY
+from pykubelet_local_api.access.signature_forms import HALF
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.view import RequestUser, View
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from pykubelet_local_api.access import p256
 from pykubelet_local_api.access.certificates import key_pem, new_key
-from pykubelet_local_api.access.p256 import HALF, OpensslKey, P256Key, as_der, joined, load_p256
+from pykubelet_local_api.access.p256 import OpensslKey, P256Key, load_p256
 from pykubelet_local_api.access.p256_library import LibraryKey
+from pykubelet_local_api.access.signature_forms import HALF, as_der, joined
 
 MADE = new_key()
 PEM = key_pem(MADE)

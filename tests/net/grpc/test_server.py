@@ -24,13 +24,14 @@ from pykubelet.net.grpc.http2 import (
     Kind,
     frame,
 )
-from pykubelet.net.grpc.server import MAX_CALLS, MAX_CONNECTIONS, MAX_REQUEST_BYTES, RpcLimits, RpcServer, Services
+from pykubelet.net.grpc.server import RpcServer
 from pykubelet.net.grpc.server_connection import (
     MAX_EMPTY_FRAMES,
     MAX_ERROR_TEXT,
     MAX_HEADER_BYTES,
     MAX_RESETS,
 )
+from pykubelet.net.grpc.services import MAX_CALLS, MAX_CONNECTIONS, MAX_REQUEST_BYTES, RpcLimits, Services
 from pykubelet.net.grpc.status import Code, RpcError, framed
 
 

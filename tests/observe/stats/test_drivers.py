@@ -20,7 +20,8 @@ from pykubelet.base.model.usage import FileSystemUse
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import Capability, CsiNode
 from pykubelet.edges.host.fs.mounts import read_fs_usage
-from pykubelet.net.grpc.server import RpcServer, Services
+from pykubelet.net.grpc.server import RpcServer
+from pykubelet.net.grpc.services import Services
 from pykubelet.observe.stats.drivers import MAX_CONDITION, condition_event, file_system_use, measurements, volume_use
 from pykubelet.observe.stats.volumes import MeasuredVolume
 

@@ -31,7 +31,8 @@ from pykubelet.base.model.placement import (
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.edges.plugins import podresources_pb2 as pb
-from pykubelet.net.grpc.server import RpcServer, Services
+from pykubelet.net.grpc.server import RpcServer
+from pykubelet.net.grpc.services import Services
 from pykubelet.serve.endpoints.known_pods import KnownPods
 from pykubelet.serve.endpoints.pod_resources import BURST, REQUESTS, PodResources, ResourceCells
 from pykubelet.serve.endpoints.pod_resources_messages import MAX_ENTRIES

@@ -26,7 +26,8 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.edges.plugins import pods_pb2 as pb
-from pykubelet.net.grpc.server import RpcLimits, RpcServer
+from pykubelet.net.grpc.server import RpcServer
+from pykubelet.net.grpc.services import RpcLimits
 from pykubelet.serve.endpoints.known_pods import KnownPods
 from pykubelet.serve.endpoints.pods_api import (
     BURST,

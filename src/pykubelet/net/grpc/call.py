@@ -8,7 +8,7 @@ from typing import Protocol, Self, TypeVar
 from google.protobuf.message import DecodeError
 
 from pykubelet.net.grpc.channel import Channel
-from pykubelet.net.grpc.server import Method
+from pykubelet.net.grpc.services import Method
 from pykubelet.net.grpc.status import Code, RpcError
 
 

@@ -9,7 +9,6 @@ the first client, because most nodes have none.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from h2.errors import ErrorCodes
@@ -19,25 +18,17 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value, field
 from pykubelet.net.grpc.http2 import ConnectionFault
+from pykubelet.net.grpc.services import RpcLimits, Services
 from pykubelet.net.grpc.status import Code, RpcError
 
 if TYPE_CHECKING:
     from pykubelet.net.grpc.server_connection import ServerConnection
 
 log = Log("rpc")
-#: Takes the request message and returns the answer. Raises RpcError for a status other than OK.
-Method = Callable[[bytes], Awaitable[bytes]]
-#: Takes the request message and returns the answers. Raises RpcError for a status other than OK.
-StreamMethod = Callable[[bytes], AsyncGenerator[bytes, None]]
-MAX_CONNECTIONS = 16
-MAX_CALLS = 16
-MAX_REQUEST_BYTES = 64 << 10
-#: The most seconds that a connection stays without a call, or with an answer that the client does not read.
-IDLE_S = 300.0
 #: The most seconds that a closed connection may take to send the rest.
 CLOSE_S = 1.0
+_DEFAULT_LIMITS = RpcLimits()
 
 
 class CallLimit:
@@ -51,29 +42,6 @@ class CallLimit:
         """Count a call. Raises RpcError (RESOURCE_EXHAUSTED) if it is beyond the limit."""
         if not self._bucket.take(self._clock.monotonic()):
             raise RpcError(Code.RESOURCE_EXHAUSTED, "rejected by rate limit")
-
-
-class Services(Value):
-    """Methods by their paths, `/package.Service/Method`. `streams`: those that answer with several messages."""
-
-    methods: Mapping[str, Method]
-    streams: Mapping[str, StreamMethod] = field(default_factory=dict)
-
-
-class RpcLimits(Value):
-    """`connections`: of all clients. `idle_s`: the most seconds that a connection stays without a call, or with an answer that the
-    client does not read. `calls`: in progress at a time on one connection. `request`: bytes of a message. `stalled_s`: a stream whose
-    client does not take a message in so many seconds is ended with RESOURCE_EXHAUSTED; None: it stays as long as its connection.
-    """
-
-    connections: int = MAX_CONNECTIONS
-    idle_s: float = IDLE_S
-    calls: int = MAX_CALLS
-    request: int = MAX_REQUEST_BYTES
-    stalled_s: float | None = None
-
-
-_DEFAULT_LIMITS = RpcLimits()
 
 
 class RpcServer:

@@ -34,7 +34,7 @@ from msgspec import Struct
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import field
 from pykubelet.net.grpc.http2 import FRAME_BYTES, PREFACE, ConnectionFault, Kind
-from pykubelet.net.grpc.server import RpcLimits, Services
+from pykubelet.net.grpc.services import RpcLimits, Services
 from pykubelet.net.grpc.status import Code, RpcError
 
 MAX_HEADER_BYTES = 8 << 10

@@ -22,7 +22,8 @@ from pykubelet.base.model.lifecycle import ENDED_STAGES, Stage
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.roster import TERMINAL_PHASES
 from pykubelet.edges.plugins import podresources_pb2 as pb
-from pykubelet.net.grpc.server import CallLimit, Method
+from pykubelet.net.grpc.server import CallLimit
+from pykubelet.net.grpc.services import Method
 from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet.serve.endpoints.known_pods import KnownPods
 from pykubelet.serve.endpoints.pod_resources_messages import (

@@ -19,7 +19,8 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.metrics import Counter
 from pykubelet.base.model.ids import PodUID
 from pykubelet.edges.plugins import pods_pb2 as pb
-from pykubelet.net.grpc.server import CallLimit, RpcLimits, Services, StreamMethod
+from pykubelet.net.grpc.server import CallLimit
+from pykubelet.net.grpc.services import RpcLimits, Services, StreamMethod
 from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet.serve.endpoints.known_pods import KnownPods
 from pykubelet.serve.endpoints.shown_pods import SYNC_EVENT, Encoded, ShownPod, ShownPods, deleted_event, plan_changes

@@ -17,7 +17,8 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import DeviceResource
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.edges.host.services.unix_socket import keep_serving_socket
-from pykubelet.net.grpc.server import RpcServer, Services
+from pykubelet.net.grpc.server import RpcServer
+from pykubelet.net.grpc.services import Services
 from pykubelet.observe.plugins.loop import PluginsLoop
 from pykubelet.provide.placement.devices.device_files import DeviceFiles
 from pykubelet.provide.placement.devices.device_manager import AllocateCall, DeviceManager

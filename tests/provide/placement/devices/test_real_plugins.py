@@ -19,7 +19,8 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.edges.host.services.unix_socket import keep_serving_socket
-from pykubelet.net.grpc.server import RpcServer, Services
+from pykubelet.net.grpc.server import RpcServer
+from pykubelet.net.grpc.services import Services
 from pykubelet.provide.placement.devices.device_files import DeviceFiles
 from pykubelet.provide.placement.devices.device_manager import AllocateCall
 from pykubelet.provide.placement.devices.device_plugins import DeviceInputs, NodeDevicePlugins

@@ -41,7 +41,8 @@ from pykubelet.edges.plugins.device_plugin import (
     read_registration,
     registered,
 )
-from pykubelet.net.grpc.server import CallLimit, Method
+from pykubelet.net.grpc.server import CallLimit
+from pykubelet.net.grpc.services import Method
 from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet.provide.placement.devices.device_files import DeviceFiles
 from pykubelet.provide.placement.devices.device_manager import AllocateCall, DeviceManager

@@ -1,0 +1,37 @@
+"""What a gRPC server serves, and within which limits."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+
+from pykubelet.base.kit.values import Value, field
+
+#: Takes the request message and returns the answer. Raises RpcError for a status other than OK.
+Method = Callable[[bytes], Awaitable[bytes]]
+#: Takes the request message and returns the answers. Raises RpcError for a status other than OK.
+StreamMethod = Callable[[bytes], AsyncGenerator[bytes, None]]
+MAX_CONNECTIONS = 16
+MAX_CALLS = 16
+MAX_REQUEST_BYTES = 64 << 10
+#: The most seconds that a connection stays without a call, or with an answer that the client does not read.
+IDLE_S = 300.0
+
+
+class Services(Value):
+    """Methods by their paths, `/package.Service/Method`. `streams`: those that answer with several messages."""
+
+    methods: Mapping[str, Method]
+    streams: Mapping[str, StreamMethod] = field(default_factory=dict)
+
+
+class RpcLimits(Value):
+    """`connections`: of all clients. `idle_s`: the most seconds that a connection stays without a call, or with an answer that the
+    client does not read. `calls`: in progress at a time on one connection. `request`: bytes of a message. `stalled_s`: a stream whose
+    client does not take a message in so many seconds is ended with RESOURCE_EXHAUSTED; None: it stays as long as its connection.
+    """
+
+    connections: int = MAX_CONNECTIONS
+    idle_s: float = IDLE_S
+    calls: int = MAX_CALLS
+    request: int = MAX_REQUEST_BYTES
+    stalled_s: float | None = None
