@@ -6,9 +6,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
 from pykubelet.base.kit.values import Value, field
 
-#: Takes the request message and returns the answer. Raises RpcError for a status other than OK.
+#: Both take the request message, and return the answer or the answers. They raise RpcError for a status other than OK.
 Method = Callable[[bytes], Awaitable[bytes]]
-#: Takes the request message and returns the answers. Raises RpcError for a status other than OK.
 StreamMethod = Callable[[bytes], AsyncGenerator[bytes, None]]
 MAX_CONNECTIONS = 16
 MAX_CALLS = 16
