@@ -59,6 +59,8 @@ class OrderedRuntime(MemoryRuntime):
         self.exec_handler = self._run_command
 
     def connect(self, timeout_s: float = 0.0) -> MortalCriClient:
+        for _, instance in self._truth.instances.values():
+            instance.tried &= instance.started_at is not None  # this run of the agent does not know of it
         self._client = MortalCriClient(self)
         return self._client
 
