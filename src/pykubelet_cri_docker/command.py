@@ -5,5 +5,9 @@ from __future__ import annotations
 from pykubelet.base.kit.commands import Command
 
 CRI_DOCKER = Command(
-    "cri-docker", "[options]", "a container runtime (CRI) over Docker Engine", "pykubelet_cri_docker.program"
+    "cri-docker",
+    "[options]",
+    "a container runtime (CRI) over Docker Engine",
+    "pykubelet_cri_docker.program",
+    options="pykubelet_cri_docker.options",
 )

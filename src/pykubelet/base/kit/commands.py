@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 
 class Command(NamedTuple):
-    """One command, `pykubelet NAME ...`. `run` and `parsers`: functions of `module`; `arguments`: as in a line of usage."""
+    """One command, `pykubelet NAME ...`. `run`: a function of `module`; `parsers`: functions of `options`, or
+    of `module` if that is empty; `arguments`: as in a line of usage.
+    """
 
     name: str
     arguments: str
@@ -19,6 +21,7 @@ class Command(NamedTuple):
     module: str
     run: str = "main"
     parsers: tuple[str, ...] = ("build_parser",)
+    options: str = ""
 
     def main(self, argv: Sequence[str]) -> int:
         """Run it with the arguments after its name; returns the exit code."""
@@ -27,6 +30,7 @@ class Command(NamedTuple):
 
     def build_parsers(self) -> Iterator[ArgumentParser]:
         """The parsers of its arguments: several where it has commands of its own beside its options."""
+        module = import_module(self.options or self.module)
         for name in self.parsers:
-            parser: ArgumentParser = getattr(import_module(self.module), name)()
+            parser: ArgumentParser = getattr(module, name)()
             yield parser
