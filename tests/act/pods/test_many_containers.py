@@ -18,7 +18,7 @@ from support.virtual_time import virtual_clock
 from pykubelet.act.pods.metrics import PullTime
 from pykubelet.act.pods.model import Sync
 from pykubelet.act.pods.need import SyncRun
-from pykubelet.act.pods.need_images import AT_ONCE, ImagesNeed
+from pykubelet.act.pods.needs import AT_ONCE, ImagesNeed
 from pykubelet.act.pods.tools import PodTools
 from pykubelet.act.pods.waitbook import WaitBook
 from pykubelet.act.pods.worker import PodWorker

@@ -42,21 +42,9 @@ class PodEnding:
         self._ref = ref
         self._needs = needs
         self._remains: PodLeftovers | None = None
-        self._changed_at = 0.0
-        #: All containers have ended, and none will be started any more.
-        self.is_stopped = False
-
-    def note_change(self) -> None:
-        """Record that the pod was changed now, so that views read earlier are outdated."""
-        self._changed_at = self._tools.clock.monotonic()
 
     def _view(self) -> PodView | None:
         return self._tools.cells.observed.get().pods.get(self._ref.uid)
-
-    def _fresh_view(self) -> PodView | None:
-        """The last view of the pod, if the pod was not changed since it was read."""
-        view = self._view()
-        return view if view is not None and view.read_at > self._changed_at else None
 
     async def _runtime_back(self, waits: WaitBook) -> None:
         """Wait until the runtime takes calls; without it nothing can be stopped or removed."""
@@ -67,13 +55,16 @@ class PodEnding:
         """Whether a need is given back only after the pod was seen without containers."""
         return any(need.is_held for need in self._needs)
 
-    async def stop(self, command: StopPod, waits: WaitBook, *, for_good: bool = False) -> str:
-        """Stop all containers, then the sandboxes. Returns the error, or an empty string. `for_good`: see `stop_pod`."""
+    async def stop(self, command: StopPod, waits: WaitBook, changed_at: float, *, for_good: bool = False) -> str:
+        """Stop all containers, then the sandboxes. Returns the error, or an empty string. `changed_at`: when the pod was changed last;
+        views read earlier are outdated. `for_good`: see `stop_pod`.
+        """
         for need in reversed(self._needs):
             need.cancel()
         await self._runtime_back(waits)
         stopper = self._tools.stopper
         next_at = self._tools.clock.wall() + command.grace_s
+        view = self._view()
         wait = Wait(ENDING, Owner.RUNTIME_MANAGER, 0.0, next_step="SIGKILL", next_at=next_at)
         try:
             with waits.waiting(wait):
@@ -81,16 +72,14 @@ class PodEnding:
                     command.pod,
                     self._ref,
                     command.grace_s,
-                    pod_ip(self._view()),
-                    self._fresh_view(),
+                    pod_ip(view),
+                    view if view is not None and view.read_at > changed_at else None,
                     waits,
                     for_good=for_good,
                 )
         except CriError as error:
             self._tools.recorder.post(warning(EVENT_FAILED_KILL_POD, f"error killing pod: {error}", self._ref))
             return str(error)
-        self.is_stopped = True
-        waits.notify()
         return ""
 
     async def wait_ends_reported(self, waits: WaitBook) -> None:

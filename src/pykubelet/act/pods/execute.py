@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from pykubelet.act.pods.decide import find_container
 from pykubelet.act.pods.ending import LOGS_DEADLINE_S, PodEnding
 from pykubelet.act.pods.hooks import PodHooks
 from pykubelet.act.pods.metrics import RESIZE_DURATIONS, PullTime
-from pykubelet.act.pods.model import StartFailed, Sync, SyncEnded
+from pykubelet.act.pods.model import StartFailed, StopPod, Sync, SyncEnded
 from pykubelet.act.pods.need import SyncRun
 from pykubelet.act.pods.resize import resize_pod
 from pykubelet.act.pods.sandbox_loss import may_have_ended_with
@@ -83,7 +83,7 @@ EarlyContainer = Early[ReadyContainer, CreatedContainer | SandboxEnded]
 
 
 class PodExecution:
-    """The work of one pod. At most one of `sync`, `ending.stop` and `ending.clean` runs at a time.
+    """The work of one pod. At most one of `sync`, `stop` and `ending.clean` runs at a time.
 
     `hooks`: the postStart hooks of its containers. `ahead`: the containers that the running sync makes ahead. `pulled`: the time that its
     image pulls took.
@@ -97,10 +97,12 @@ class PodExecution:
         self._needs = [make(tools, ref) for make in tools.needs]
         self.clock: Clock = tools.clock
         self.recorder: Post[KubeEvent] = tools.recorder
-        self.ending = PodEnding(tools, ref, self._needs)
         self.hooks = PodHooks(ref, tools.starter, tools.hook_records)
         self.ahead: frozenset[str] = frozenset()
         self.pulled = PullTime()
+        #: All containers have ended, and none will be started any more.
+        self.is_stopped = False
+        self._changed_at = 0.0
         self._calls = 0
 
     def begin_sync(self, unhooked: Mapping[str, int]) -> None:
@@ -114,6 +116,19 @@ class PodExecution:
         self._interrupted.set()
         self._is_outdated = self._is_outdated or is_outdated
 
+    @cached_property
+    def ending(self) -> PodEnding:
+        """What ends the pod."""
+        return PodEnding(self._tools, self._ref, self._needs)
+
+    async def stop(self, command: StopPod, waits: WaitBook, *, for_good: bool) -> str:
+        """Stop all containers, then the sandboxes. Returns the error, or an empty string. `for_good`: see `stop_pod`."""
+        error = await self.ending.stop(command, waits, self._changed_at, for_good=for_good)
+        if not error:
+            self.is_stopped = True
+            waits.notify()
+        return error
+
     # Sync
 
     async def sync(self, command: Sync, waits: WaitBook) -> SyncEnded:
@@ -124,7 +139,7 @@ class PodExecution:
             return ended
         finally:
             self.ahead = frozenset()
-            self.ending.note_change()
+            self._changed_at = self.clock.monotonic()
             waits.forget_notes()
 
     async def _outcome(self, run: SyncRun) -> SyncEnded:
@@ -142,7 +157,7 @@ class PodExecution:
 
     async def _sync(self, run: SyncRun) -> SyncEnded:
         """The steps of a sync. Each may be repeated; the plan names what the pod lacks."""
-        self.ending.is_stopped = False
+        self.is_stopped = False
         # 1. The runtime takes calls, and has a network if a sandbox is to be made.
         await self._runtime_ready(run)
         async with self._adopting(run) as adoption:

@@ -230,7 +230,7 @@ class PodWorker:
     async def _stop(self, command: StopPod) -> None:
         with _pod_span("syncTerminatingPod", self.ref) as traced:
             try:
-                error = await self._execution.ending.stop(command, self._waits, for_good=self._is_removed_at_once)
+                error = await self._execution.stop(command, self._waits, for_good=self._is_removed_at_once)
             except Exception as bug:  # noqa: BLE001 - as above
                 error = self._report_bug("stop", bug).message
             if error:
@@ -351,7 +351,7 @@ class PodWorker:
             resize=state.sizes.resize,
             post_starting=self._execution.hooks.running if state.work is Work.SYNC else state.unhooked,
             ahead=self._execution.ahead,
-            is_stopped=self._execution.ending.is_stopped,
+            is_stopped=self._execution.is_stopped,
             is_held_up=state.stage is Stage.SYNCING and is_failing,
         )
         if lifecycle != self._published or state.stage is Stage.FINISHED:

@@ -108,11 +108,6 @@ class PodMounts(Value):
     mounting: bool = False
     holds: bool = False
 
-    @property
-    def groups(self) -> tuple[int, ...]:
-        """The supplemental groups that the volumes ask for, in ascending order."""
-        return tuple(sorted({volume.group for volume in self.volumes.values() if volume.group is not None}))
-
 
 class AttachLimit(Value):
     """Why the node rejects a pod: no more volumes can be attached to it. `drivers`: the CSI drivers that have reported this."""

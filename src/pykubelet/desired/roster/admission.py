@@ -166,6 +166,9 @@ def refuse_under_pressure(pod: Pod, pressure: NodePressure) -> Rejection | None:
 
 def refuse_sysctls(pod: Pod, rules: AdmissionRules) -> Rejection | None:
     """SysctlForbidden for kernel parameters that the node does not allow; None: admitted."""
+    context = pod.spec.securityContext
+    if context is None or not context.sysctls:
+        return None
     problem = forbidden_sysctl(pod, rules.allowed_unsafe_sysctls, rules.kernel, rules.safe_sysctls)
     return Rejection(SYSCTL_FORBIDDEN, problem) if problem else None
 

@@ -27,7 +27,7 @@ from pykubelet.provide.images import decide
 from pykubelet.provide.images.credentials import PullCredentials
 from pykubelet.provide.images.decide import AccessDecision, Failure
 from pykubelet.provide.images.keyring import Credential, CredentialError
-from pykubelet.provide.images.metrics import ACCESS_CHECKS, count_ensured
+from pykubelet.provide.images.metrics import ACCESS_CHECKS, ENSURED
 from pykubelet.provide.images.model import (
     ImageError,
     ImageReady,
@@ -143,7 +143,7 @@ class ImagePuller:
             try:
                 status = await self._images.image_status(spec)
             except CriError as error:
-                count_ensured(policy, is_present=None, must_pull=None)
+                _count(policy, is_present=None, must_pull=None)
                 failure = decide.inspect_failure(request, spec_image, str(error))
                 return self._image_error(*failure, self._in(decide.INSPECT_RETRY_S))
         return await self._use_or_pull(request, asked, policy, spec, status)
@@ -155,10 +155,10 @@ class ImagePuller:
         if status is not None:
             access = self._judge(spec.image, identity_of(status))
             if access is AccessDecision.GRANTED:
-                count_ensured(policy, is_present=True, must_pull=False)
+                _count(policy, is_present=True, must_pull=False)
                 return self._present(request, spec.image, status)
         elif policy is PullPolicy.NEVER:
-            count_ensured(policy, is_present=False, must_pull=None)
+            _count(policy, is_present=False, must_pull=None)
             return self._image_error(*decide.never_pull_failure(request), self._in(decide.NEVER_PULL_RETRY_S))
         elif (held := self._held_back(request, spec.image)) is not None:
             return held
@@ -170,7 +170,7 @@ class ImagePuller:
             if access is AccessDecision.ASK_CREDENTIALS and await self._opens(
                 spec.image, identity_of(status), credentials
             ):
-                count_ensured(policy, is_present=True, must_pull=False)
+                _count(policy, is_present=True, must_pull=False)
                 return self._present(request, spec.image, status)
             if policy is PullPolicy.NEVER:
                 return self._image_error(*decide.never_pull_failure(request), self._in(decide.NEVER_PULL_RETRY_S))
@@ -180,7 +180,7 @@ class ImagePuller:
         if isinstance(permit, ImageError):
             return permit
         is_present = None if policy is PullPolicy.ALWAYS else status is not None
-        count_ensured(policy, is_present=is_present, must_pull=True)
+        _count(policy, is_present=is_present, must_pull=True)
         return await self._pull(request, asked, spec, credentials, permit.priority)
 
     def _judge(self, spec_image: str, image: ImageIdentity) -> AccessDecision:
@@ -328,3 +328,12 @@ def _spec(request: ImageRequest, spec_image: str) -> pb.ImageSpec:
 def _ready(image_ref: str, spec_image: str, status: pb.Image) -> ImageReady:
     uid = status.uid.value if status.HasField("uid") else None
     return ImageReady(image_ref, spec_image, status.id, status.size, uid, "" if uid is not None else status.username)
+
+
+def _count(policy: str, *, is_present: bool | None, must_pull: bool | None) -> None:
+    """Count one request for an image; None: the value was not needed and is not known."""
+    ENSURED.inc(_word(is_present), policy.lower(), _word(must_pull))
+
+
+def _word(is_so: bool | None) -> str:
+    return "unknown" if is_so is None else str(is_so).lower()

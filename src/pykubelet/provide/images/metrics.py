@@ -64,12 +64,3 @@ def size_words(size: int) -> str:
         return "N/A"
     place = bisect_left(_LIMITS, size)
     return _SIZES[place][1] if place < len(_SIZES) else "GT100GB"
-
-
-def count_ensured(policy: str, *, is_present: bool | None, must_pull: bool | None) -> None:
-    """Count one request for an image; None: the value was not needed and is not known."""
-    ENSURED.inc(_word(is_present), policy.lower(), _word(must_pull))
-
-
-def _word(is_so: bool | None) -> str:
-    return "unknown" if is_so is None else str(is_so).lower()

@@ -206,7 +206,8 @@ class Sandboxes:
         mounts = self._cells.mounts.get().pods.get(PodUID(pod.metadata.uid), PodMounts())
         context = pod.spec.securityContext
         own = context.supplementalGroups if context is not None else ()
-        return tuple(group for group in mounts.groups if group not in own)
+        groups = {volume.group for volume in mounts.volumes.values() if volume.group is not None}
+        return tuple(sorted(groups.difference(own)))
 
     async def _with_ips(self, pod: Pod, sandbox: Sandbox) -> Sandbox:
         if pod.spec.hostNetwork:

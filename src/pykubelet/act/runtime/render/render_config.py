@@ -59,6 +59,8 @@ def _sandbox_config(pod: Pod, settings: RenderSettings, ctx: SandboxContext) -> 
     resolver, _ = dns_config(pod, settings)
     hostname = "" if pod.spec.hostNetwork else name_pod(pod, settings.cluster_domain).kernel
     resources, overhead = sandbox_resources(pod, settings, ctx)
+    context = pod.spec.securityContext
+    has_sysctls = settings.default_sysctls or (context is not None and context.sysctls)
     return cri_pb2.PodSandboxConfig(
         metadata=cri_pb2.PodSandboxMetadata(
             name=metadata.name, uid=metadata.uid, namespace=metadata.namespace, attempt=ctx.attempt
@@ -72,7 +74,7 @@ def _sandbox_config(pod: Pod, settings: RenderSettings, ctx: SandboxContext) -> 
         linux=cri_pb2.LinuxPodSandboxConfig(
             cgroup_parent=ctx.cgroup_parent,
             security_context=_security_context(pod, settings, ctx),
-            sysctls=with_defaults(pod, settings.default_sysctls),
+            sysctls=with_defaults(pod, settings.default_sysctls) if has_sysctls else {},
             overhead=overhead,
             resources=resources,
         ),
