@@ -85,6 +85,7 @@ async def test_a_pod_that_blocks_the_event_loop(agent: BlockingAgent) -> None:
     agent.put(make_pod("bad", make_container(command=["sleep", "1002"])))
     await agent.wait_for("the changed pod runs", lambda: "1002" in json.dumps(agent.pods().get("bad", {})))
     await agent.wait_running("bad")
+    await agent.wait_for("the one before it is gone", lambda: isinstance(agent.explain("bad"), dict))
     assert waits(agent, "bad") == []
     await agent.remove_all()
     assert agent.stop() == 0

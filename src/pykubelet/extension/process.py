@@ -24,6 +24,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -31,6 +32,8 @@ from typing import Any, BinaryIO
 VERSION = "1.0"
 #: Calls that run at a time; further ones wait.
 THREADS = 8
+#: Seconds that the end waits for an observer that has not taken all yet.
+NOTICES_S = 0.3
 #: An object of the Kubernetes API as JSON has it.
 Json = dict[str, Any]
 
@@ -163,6 +166,8 @@ def _take_all(process: Process, lines: Iterable[bytes]) -> None:
             calls.submit(_answer, process, message)
         else:
             notices.submit(_notice, process, message)
+    with suppress(TimeoutError):  # what was sent before the end
+        notices.submit(bool).result(NOTICES_S)
 
 
 def _answer(process: Process, message: Json) -> None:
