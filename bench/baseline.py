@@ -27,6 +27,8 @@ from pykubelet.edges.cri.client import CriClient
 
 _GRACE_S = 30
 _SETTLE_S = 0.15
+#: So often the runtime is asked when a container has started.
+_STARTED_LOOKS = 20
 NS_PER_MS = 1e6
 M = TypeVar("M", bound=Message)
 
@@ -160,8 +162,12 @@ class Baseline:
         return Made(sandbox, container, began, between)
 
     async def started_at(self, container: str) -> int:
-        """By the runtime's own word."""
-        return (await self._cri.container_status(container)).status.started_at
+        """By the runtime's own word, which its event of the start comes before."""
+        for _ in range(_STARTED_LOOKS):
+            if at := (await self._cri.container_status(container)).status.started_at:
+                return at
+            await asyncio.sleep(_SETTLE_S)
+        raise BenchError(f"the runtime does not state when container {container[:12]} started")
 
     async def remove(self, pod: Made) -> tuple[float, float]:
         """StopContainer, StopPodSandbox, RemovePodSandbox; milliseconds to the exit, and until the sandbox is gone."""

@@ -2,6 +2,8 @@
 
 They run in turn on one private containerd, as interpreters do in `bench.interpreters`: without extensions, with them for pods that they
 are not about, and for pods that each of them is asked about. Exit code 1 if starts or CPU of pods cost more than the target with them.
+
+`--earlier` names the program of an agent that has no extensions yet: what they cost where none is loaded is printed beside it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.agent import PROGRAM
-from bench.interpreters import Interpreter, compare
+from bench.interpreters import COLUMNS, Interpreter, compare
 from bench.stats import spread
 
 SAMPLES = Path(__file__).parents[1] / "examples/extensions"
@@ -28,6 +30,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.extensions", description="The agent with extensions.")
     parser.add_argument("--rounds", type=int, default=5, help="how often each is measured")
     parser.add_argument("--pods", type=int, default=100, help="how many start at once")
+    parser.add_argument("--earlier", type=Path, help="the program of an agent before there were extensions")
     options = parser.parse_args()
     if os.geteuid() != 0:
         print("bench: run as root: a node makes mounts, cgroups and network interfaces", file=sys.stderr)
@@ -38,7 +41,14 @@ def main() -> int:
         Interpreter(PROGRAM, f"with {len(flags) // 2} extensions, other pods", flags=tuple(flags)),
         Interpreter(PROGRAM, "with them, their pods", flags=tuple(flags), annotations=ANNOTATIONS),
     ]
-    return compare(rows, options.rounds, options.pods) or judged(rows)
+    earlier = [Interpreter(options.earlier, "an earlier agent")] if options.earlier is not None else []
+    failed = compare([*rows, *earlier], options.rounds, options.pods)
+    if failed:
+        return failed
+    for row in earlier:
+        for column in COLUMNS:
+            print(f"without extensions, against {row.name}: {column}: {ratio(rows[0], row, column):.3f}")
+    return judged(rows)
 
 
 def samples() -> Sequence[Path]:
@@ -46,14 +56,19 @@ def samples() -> Sequence[Path]:
     return sorted(path for path in SAMPLES.glob("*.py") if not os.access(path, os.X_OK))
 
 
+def ratio(row: Interpreter, other: Interpreter, column: str) -> float:
+    """The median of a column of one row, divided by that of another."""
+    return spread(row.samples[column]).median / spread(other.samples[column]).median
+
+
 def judged(rows: Sequence[Interpreter]) -> int:
     """Print the ratios of the other rows to the first. Returns 1 if one is above the target."""
     code = 0
     for row in rows[1:]:
         for column in ("single", "pod_start", "pod_end"):
-            ratio = spread(row.samples[column]).median / spread(rows[0].samples[column]).median
-            print(f"{row.name}: {column}: {ratio:.3f} (target {TARGET})")
-            code |= ratio > TARGET
+            found = ratio(row, rows[0], column)
+            print(f"{row.name}: {column}: {found:.3f} (target {TARGET})")
+            code |= found > TARGET
     return int(code)
 
 
