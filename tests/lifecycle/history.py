@@ -87,7 +87,7 @@ class History:
         for _ in range(8):
             pods = [pod for pod in world.wanted.values() if pod is not None]
             due = [at.latest for pod in pods for at in Model(pod, world.truth.lives, world.now).due().values()]
-            due += [i.created_at for pod in pods for i in pod.instances]
+            due += [at for pod in pods for i in pod.instances for at in (i.created_at, i.ended_at) if at is not None]
             if not any(-1.5 < at - world.now < 1.5 for at in due if at > world.truth.lives[-1].began_at):
                 break
             await asyncio.sleep(2.0)

@@ -23,7 +23,7 @@ from pykubelet.base.api.codec import to_object
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import Stage
-from pykubelet.base.model.observed import ObservedState
+from pykubelet.base.model.observed import ObservedState, PodView
 from pykubelet.report.status.project import project_status
 
 BACK_OFF = {"app": ("CrashLoopBackOff", "back-off 10s restarting failed container=app pod=web_default(uid-1)")}
@@ -121,6 +121,19 @@ def test_a_restart_counts_once_though_a_start_that_did_not_count_came_between() 
     for seen in (view(killed), view(again)):
         status = project_status(facts(make_pod(), seen, old=status, uncounted=uncounted))
     assert of(status).restartCount == 2
+
+
+@pytest.mark.parametrize("left", [view(exited(code=3)), view()], ids=["with its predecessor", "alone"])
+def test_a_restart_counts_once_though_what_was_created_for_it_was_removed(left: PodView) -> None:
+    """The agent was ended before the start: the next run creates the container anew, with the same count."""
+    created, again = (
+        instance(state=ObservedState.CREATED, number=1),
+        replace(running(number=1), id=ContainerID("app-new")),
+    )
+    status = reported_after(make_pod(), view(exited(code=3)), view(created, exited(code=3)), left, view(again))
+    assert (of(status).restartCount, end(of(status).lastState)) == (1, (3, "Error"))
+    over = reported_after(make_pod(), view(created, exited(code=3)), view(exited(code=3)), stage=Stage.TERMINATED)
+    assert end(of(over).state) == (3, "Error")
 
 
 def test_the_restart_of_an_instance_that_has_vanished_counts_once() -> None:

@@ -116,7 +116,9 @@ def _status(
     instances = facts.view.instances(container.name) if facts.view is not None else ()
     if instances and old is not None and _is_outdated(facts, instances[0], old):
         instances = ()  # its successor was removed, and this one is not there to stay either
-    if not instances:
+    if old is not None and _has_lost_unstarted(facts, instances, old):
+        status = old
+    elif not instances:
         status = _without_instance(facts, container, old, is_init=is_init)
     else:
         status = _following(facts, _of_instance(facts, container, instances[0], old), old)
@@ -150,6 +152,17 @@ def _is_outdated(facts: StatusFacts, newest: ContainerView, old: core.ContainerS
         return False
     began = _began_at(old)
     return not published or (bool(began) and _time(newest.finished_at) <= began)
+
+
+def _has_lost_unstarted(facts: StatusFacts, instances: tuple[ContainerView, ...], old: core.ContainerStatus) -> bool:
+    """True if the published instance was created, never started, and removed: its successor has the restart count that was published."""
+    published, last, lifecycle = instance_of(old), _last(old), facts.lifecycle
+    if facts.has_ended or lifecycle.restarting_all or not published or last is None or _state(old).waiting is None:
+        return False
+    ended = _instance(last.containerID)
+    if published == ended or published in lifecycle.reset:
+        return False
+    return not instances or instances[0].id == ended
 
 
 def _began_at(status: core.ContainerStatus) -> str:
