@@ -258,7 +258,9 @@ class RealNode:
         instance = self._instances[container.id]
         if instance.started_at is None or (container.state == pb.CONTAINER_EXITED and instance.ended_at is None):
             status = (await client.container_status(ContainerID(container.id))).status
-            if status.started_at > 0 or (status.state == pb.CONTAINER_EXITED and not self._is_cut_off(instance)):
+            if status.started_at > 0 or (
+                status.state == pb.CONTAINER_EXITED and not self._is_cut_off(instance, status.message)
+            ):
                 instance.started_at = max(status.started_at / 1e9, instance.created_at)
             if status.state == pb.CONTAINER_EXITED and instance.ended_at is None:
                 instance.ended_at, instance.code, instance.reason = (
@@ -279,10 +281,11 @@ class RealNode:
             at = made.created_at - 0.001
             pod.instances += [Instance("", made.name, made.box, n, n, at, tried=True) for n in range(least, made.count)]
 
-    def _is_cut_off(self, instance: Instance) -> bool:
+    def _is_cut_off(self, instance: Instance, message: str) -> bool:
         """Whether its start has failed because the agent that asked for it ended: it never ran. A real runtime reports that as
-        an exit with the reason StartError, at any time, also when the next agent has started the successor."""
-        return any(
+        an exit with the reason StartError, at any time, also when the next agent has started the successor. It may have run if
+        the runtime's `message` is that its task could not be started."""
+        return not message.startswith("failed to start containerd task ") and any(
             life.ended_at is not None and life.began_at <= instance.created_at <= life.ended_at for life in self.lives
         )
 

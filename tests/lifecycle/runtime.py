@@ -53,6 +53,7 @@ class OrderedRuntime(MemoryRuntime):
         self.on_create: Callable[[PodTruth, str], None] = lambda pod, name: None
         self.on_stop: Callable[[PodTruth, Instance], None] = lambda pod, instance: None
         self.power_cuts = 0
+        self._starting = set[str]()
         self.gates: dict[str, asyncio.Future[int]] = {}
         self.answers: dict[tuple[str, str, str], bool] = {}
         super().__init__(path, clock, features)
@@ -298,7 +299,21 @@ class OrderedRuntime(MemoryRuntime):
             await asyncio.sleep(self._random.choice(LAGS))
             return result
 
-        return super()._serve(name, request, slowly)
+        async def start(message: pb.StartContainerRequest) -> Any:
+            self._starting.add(message.container_id)
+            try:
+                return await slowly(message)
+            finally:
+                self._starting.discard(message.container_id)
+
+        async def remove(message: pb.RemoveContainerRequest) -> Any:
+            if message.container_id in self._starting:
+                words = f'failed to set removing state for container "{message.container_id}"'
+                raise Refused(CriCode.UNKNOWN, f"{words}: container is in starting state, can't be removed")
+            return await slowly(message)
+
+        special: dict[str, Callable[[Any], Awaitable[Any]]] = {"StartContainer": start, "RemoveContainer": remove}
+        return super()._serve(name, request, special.get(name, slowly))
 
     async def _run_command(self, container: FakeContainer, command: list[str]) -> pb.ExecSyncResponse:
         """`hook`: runs until `hook_ends`. `probe KIND`: answers as `answers` has it, a success by default."""

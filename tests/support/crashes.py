@@ -285,7 +285,12 @@ class Life:
         return all(name in pods and is_ready(pods[name]) for name in names)
 
     def _over(self, pods: dict[str, Json]) -> bool:
-        return "once" in pods and pods["once"]["status"]["phase"] == "Succeeded"
+        """`once` has ended. A kill during its start may have left open whether it ran: then it is not started again."""
+        if "once" not in pods:
+            return False
+        ended = container_status(pods["once"])["state"].get("terminated", {})
+        is_open = bool(self._allowed["once/main"]) and ended.get("reason") == "StartError"
+        return bool(pods["once"]["status"]["phase"] == ("Failed" if is_open else "Succeeded"))
 
     def _restarted(self, pods: dict[str, Json]) -> bool:
         return "crasher" in pods and bool(container_status(pods["crasher"])["restartCount"] >= 1)

@@ -16,12 +16,14 @@ from support.virtual_time import virtual_clock
 
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.model.kube_events import KubeEvent
+from pykubelet.edges.cri.errors import CriCode
 from pykubelet.testing.cri.fake_answers import Answer
 from pykubelet.testing.cri.fake_handles import RuntimeFault
+from pykubelet.testing.cri.fake_state import Refused
 from pykubelet.testing.cri.in_memory import MemoryRuntime
 
 HOOK = {"postStart": {"exec": {"command": ["true"]}}}
-CREATE, START, HOOK_CALL = "CreateContainer", "StartContainer", "ExecSync"
+CREATE, START, HOOK_CALL, REMOVE = "CreateContainer", "StartContainer", "ExecSync", "RemoveContainer"
 _METHODS = (CREATE, START, HOOK_CALL)
 
 
@@ -51,21 +53,27 @@ class Delays:
 
 
 class TimedRuntime(MemoryRuntime):
-    """A runtime that notes the order in which calls begin and end."""
+    """A runtime that notes the order in which calls begin and end. As containerd does, it removes no container while it is started."""
 
     def __init__(self, path: str, delays: Delays | None = None) -> None:
         super().__init__(path, virtual_clock())
         self.spans: list[Span] = []
         self.delays = delays or Delays()
         self._step = itertools.count()
+        self._starting = set[str]()
 
     async def answer(self, method: str, request: Any, answer: Answer, traceparent: str = "") -> Any:
+        if method == REMOVE and request.container_id in self._starting:
+            message = f'failed to set removing state for container "{request.container_id}"'
+            raise Refused(CriCode.UNKNOWN, f"{message}: container is in starting state, can't be removed")
         if method not in _METHODS:
             return await super().answer(method, request, answer, traceparent)
         meta = request.config.metadata if method == CREATE else self.state.need(request.container_id).config.metadata
         span = Span(method, meta.name, next(self._step))
         self.spans.append(span)
         takes_s = self.delays.next_s(method)
+        if method == START:
+            self._starting.add(request.container_id)
         try:
             if self.delays.is_late:
                 answered = await super().answer(method, request, answer, traceparent)
@@ -75,6 +83,8 @@ class TimedRuntime(MemoryRuntime):
             return await super().answer(method, request, answer, traceparent)
         finally:
             span.ended = next(self._step)
+            if method == START:
+                self._starting.discard(request.container_id)
 
     def of(self, method: str) -> list[Span]:
         return [span for span in self.spans if span.method == method]

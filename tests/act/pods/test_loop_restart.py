@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from act.pods.node import WEB, Node, named, node, static
 from act.pods.scenes import IMAGE, container, pod, running_script
+from act.pods.start_order import CREATE, REMOVE, START, Delays, TimedRuntime, timed
 from support.runtimes import memory_runtime
 
+from pykubelet.act.runtime.lifecycle.start import START_LIMIT_S
 from pykubelet.base.api.core import Pod
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.roster import RosterPod, pod_ref
 from pykubelet.base.model.sizing import SizeChange, size_of
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -211,3 +214,46 @@ async def test_a_crash_of_the_agent_at_any_moment_starts_nothing_twice(tmp_path:
         assert [len(n.running(f"web-{number}")) for number in range(5)] == [1] * 5
         await asyncio.sleep(0)
         assert isinstance(n, Node)
+
+
+# A start that is under way when the agent ends: the runtime may carry it out
+
+
+async def restarted_while_starting(folder: Path, runtime: TimedRuntime, web: Pod) -> None:
+    """End the agent, which waits a while for the start of a container, and start the next one while the runtime is still at it."""
+    async with node(folder, fake=runtime, wanted=[web]) as n:
+        await n.wait_for(lambda: bool(runtime.of(START)))
+    async with node(folder, fake=runtime, wanted=[web]):
+        await asyncio.sleep(60.0)
+
+
+async def test_a_container_that_is_being_started_when_the_agent_ends_is_taken_over(tmp_path: Path) -> None:
+    with timed(tmp_path, Delays(start_s=[START_LIMIT_S + 1])) as runtime:
+        await restarted_while_starting(tmp_path, runtime, WEB)
+        assert len(runtime.of(CREATE)) == len(runtime.of(START)) == 1
+        [web] = runtime.state.containers.values()
+        assert web.state == pb.CONTAINER_RUNNING
+
+
+@pytest.mark.parametrize(("policy", "counts"), [("Always", ["0", "1"]), ("Never", ["0"])])
+async def test_a_run_that_the_agent_has_not_seen_begin_counts(tmp_path: Path, policy: str, counts: list[str]) -> None:
+    """Its process runs while the next agent wants to remove what looks as if it had never run."""
+    fails = named(pod(container(command=["sh", "-c", "exit 3"]), restart=policy), "web")
+    with timed(tmp_path, Delays(start_s=[START_LIMIT_S + 1, 100])) as runtime:
+        await restarted_while_starting(tmp_path, runtime, fails)
+        created = [call.request.config for call in runtime.called(CREATE)]
+        assert [config.annotations[CONTAINER_RESTART_COUNT] for config in created] == counts
+
+
+async def test_a_container_whose_start_the_runtime_has_lost_is_created_anew(
+    tmp_path: Path, runtime: MemoryRuntime
+) -> None:
+    """Its successor is no restart."""
+    runtime.inject(RuntimeFault(START, hang=True, times=1))
+    async with node(tmp_path, fake=runtime, wanted=[WEB]) as n:
+        await n.wait_for(lambda: bool(runtime.called(START)))
+    async with node(tmp_path, fake=runtime, wanted=[WEB]) as n:
+        await n.wait_running("web")
+    assert len(runtime.called(REMOVE)) == 1
+    created = [call.request.config for call in runtime.called(CREATE)]
+    assert [config.annotations[CONTAINER_RESTART_COUNT] for config in created] == ["0", "0"]

@@ -60,6 +60,12 @@ def box(attempt: int = 0, state: pb.PodSandboxState = pb.SANDBOX_READY) -> pb.Po
             "failed to create containerd task: failed to start shim: start failed: : signal: killed: unknown",
             ObservedState.CREATED,
         ),
+        (
+            0,
+            "StartError",
+            'failed to start containerd task "a": context canceled: unknown',  # its process may have run
+            ObservedState.EXITED,
+        ),
         (0, "StartError", "the hook was stopped: signal: killed", ObservedState.EXITED),
         (0, "StartError", 'exec: "nothing": executable file not found in $PATH: unknown', ObservedState.EXITED),
         (200, "Error", "context canceled", ObservedState.EXITED),

@@ -51,13 +51,14 @@ from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID, pods_of
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import Starts
 from pykubelet.base.model.node import RuntimeReady
-from pykubelet.base.model.observed import ContainerView, PodView, SandboxView, Started
+from pykubelet.base.model.observed import ContainerView, ObservedState, PodView, SandboxView, Started
 from pykubelet.base.model.reasons import (
     CREATE_POD_SANDBOX_ERROR,
     EVENT_FAILED_KILL_POD,
     EVENT_NETWORK_NOT_READY,
     EVENT_SANDBOX_CHANGED,
     KILL_CONTAINER_ERROR,
+    START_ERROR,
 )
 from pykubelet.base.model.restart import ALWAYS
 from pykubelet.base.model.waits import CONTAINER_START, SANDBOX, Owner, Wait
@@ -308,13 +309,19 @@ class PodExecution:
             raise ContainerStartError(str(error), KILL_CONTAINER_ERROR) from error
 
     async def _tidy_up(self, old: Iterable[ContainerView], waits: WaitBook) -> None:
-        """Remove instances with their logs. A failed removal blocks nothing; the next start tries it again."""
+        """Remove instances with their logs. A failed removal blocks nothing; the next start tries it again.
+
+        Raises Interrupted for one that seemed to have never been started, and was: the next view shows what has become of it.
+        """
         paths = self._tools.sandboxes.paths
         for container in old:
             link = paths.log_link(self._ref, container.name, container.id)
             problem = ""
             try:
-                await self._tools.stopper.remove_container(container.id, waits)
+                if not _may_be_starting(container):
+                    await self._tools.stopper.remove_container(container.id, waits)
+                elif not await self._tools.stopper.remove_unstarted(container.id, waits):
+                    raise Interrupted
                 remove = partial(remove_container_log, paths, container.log_path, link)
                 outcome = await self._tools.flight.run(f"logs:{self._ref.uid}:{container.id}", remove, LOGS_DEADLINE_S)
                 problem = "" if isinstance(outcome, Done) else str(outcome)
@@ -529,6 +536,11 @@ def _kill_grace(pod: Pod, kill: ContainerKill) -> int:
     elif container is not None and kill.cause is KillCause.STARTUP:
         probe = container.startupProbe
     return restart_grace(pod, probe)
+
+
+def _may_be_starting(container: ContainerView) -> bool:
+    """Whether an earlier agent may have left a call that starts the container. One whose start was interrupted has ended."""
+    return container.state is ObservedState.CREATED and container.reason != START_ERROR
 
 
 def _start_wait(container: AnyContainer) -> Wait:

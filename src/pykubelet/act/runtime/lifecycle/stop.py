@@ -15,7 +15,7 @@ from functools import partial
 from itertools import pairwise
 
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_words, words_for_log
-from pykubelet.act.runtime.lifecycle.removal import remove_container, remove_sandbox
+from pykubelet.act.runtime.lifecycle.removal import remove_container, remove_sandbox, remove_unstarted
 from pykubelet.base.api.core import LifecycleHandler, Pod, Probe
 from pykubelet.base.api.intorstring import go_quotable
 from pykubelet.base.kit.cells import Post
@@ -257,6 +257,10 @@ class ContainerStopper:
     async def remove_container(self, container: ContainerID, waits: Waits = UNRECORDED) -> None:
         """Remove one container from the runtime."""
         await remove_container(self._cri, container, waits)
+
+    async def remove_unstarted(self, container: ContainerID, waits: Waits = UNRECORDED) -> bool:
+        """Remove one that was created and not started. False: see `removal`."""
+        return await remove_unstarted(self._cri, container, waits)
 
     async def remove_pod(self, ref: PodRef, remains: PodLeftovers | None = None, waits: Waits = UNRECORDED) -> None:
         """Remove the sandboxes with their containers, and strays. `remains` None: the runtime is queried."""
