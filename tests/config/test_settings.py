@@ -53,7 +53,7 @@ def test_values_in_the_form_that_components_use() -> None:
 def test_run_once_comes_from_flag_or_field() -> None:
     assert not Settings().run_once
     assert _settings(runOnce=True).run_once
-    assert Settings(flags=Flags(run_once=True)).run_once
+    assert Settings(flags=Flags(runonce=True)).run_once
 
 
 def test_seccomp_default_comes_from_flag_or_field() -> None:

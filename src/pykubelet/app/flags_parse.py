@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pykubelet.app.flags import CommandLine, FlagError, GivenFlag
@@ -73,10 +73,6 @@ def parse_value(item: GivenFlag, before: Any) -> Any:
         raise FlagError(f'invalid argument "{item.text}" for "{item.shown}" flag: {error}') from error
 
 
-def _text(text: str, _: Any) -> str:
-    return text
-
-
 def parse_int(text: str, low: int, high: int) -> int:
     """Parse a Go integer, whose prefix gives the base. Raises ValueError with the problem."""
     bare = text.replace("_", "")
@@ -108,22 +104,19 @@ def _strings(text: str, before: Any) -> list[str]:
     return [*(before or []), *items]
 
 
-def _texts(text: str, before: Any) -> tuple[str, ...]:
-    """Add one text; a comma is part of it."""
-    return (*(before or ()), text)
+def _items(text: str, separator: str, problem: str = "") -> Iterator[tuple[str, str]]:
+    """The pairs of `k=v,...`. Empty items are skipped; without a separator, the value is empty, or there is a `problem`."""
+    for item in text.split(","):
+        key, found, value = item.partition(separator)
+        if problem and item and not found:
+            raise ValueError(problem)
+        if item:
+            yield key.strip(), value.strip()
 
 
 def _pairs(text: str, before: Any, separator: str) -> dict[str, str]:
-    """Parse `k=v,...` and add it to `before`. Empty items are skipped."""
-    pairs = dict(before or {})
-    for item in text.split(","):
-        if not item:
-            continue
-        key, found, value = item.partition(separator)
-        if not found:
-            raise ValueError(f"malformed pair, expect string{separator}string")
-        pairs[key.strip()] = value.strip()
-    return pairs
+    """Parse `k=v,...` and add it to `before`."""
+    return {**(before or {}), **dict(_items(text, separator, f"malformed pair, expect string{separator}string"))}
 
 
 def _whole_pair(text: str, before: Any) -> dict[str, str]:
@@ -136,39 +129,20 @@ def _whole_pair(text: str, before: Any) -> dict[str, str]:
 
 def _bools(text: str, before: Any) -> dict[str, bool]:
     pairs = dict(before or {})
-    for item in text.split(","):
-        if not item:
-            continue
-        key, found, value = item.partition("=")
-        if not found:
-            raise ValueError("malformed pair, expect string=bool")
+    for key, value in _items(text, "=", "malformed pair, expect string=bool"):
         try:
-            pairs[key.strip()] = parse_bool(value.strip())
+            pairs[key] = parse_bool(value)
         except ValueError as error:
-            raise ValueError(f"invalid value of {key.strip()}: {value.strip()}, err: {error}") from error
+            raise ValueError(f"invalid value of {key}: {value}, err: {error}") from error
     return pairs
 
 
 def _multimap(text: str, before: Any) -> dict[str, list[str]]:
     """Parse `k:v,k:v`. The values of one key keep their order."""
     lists = {key: list(values) for key, values in (before or {}).items()}
-    for item in text.split(","):
-        if not item:
-            continue
-        key, found, value = item.partition(":")
-        if not found:
-            raise ValueError("malformed pair, expect string:string")
-        lists.setdefault(key.strip(), []).append(value.strip())
+    for key, value in _items(text, ":", "malformed pair, expect string:string"):
+        lists.setdefault(key, []).append(value)
     return lists
-
-
-def _labels(text: str, before: Any) -> dict[str, str]:
-    labels = dict(before or {})
-    for item in text.split(","):
-        key, _, value = item.partition("=")
-        if item:
-            labels[key.strip()] = value.strip()
-    return labels
 
 
 def _quantity(text: str, _: Any) -> str:
@@ -194,12 +168,8 @@ def _vmodule(text: str, _: Any) -> list[dict[str, Any]]:
     return items
 
 
-def _taints(text: str, _: Any) -> list[dict[str, str]]:
-    """Parse `key=value:effect,...` or `key:effect`."""
-    return [_taint(item) for item in text.split(",")] if text else []
-
-
 def _taint(text: str) -> dict[str, str]:
+    """Parse `key=value:effect` or `key:effect`."""
     parts = text.split(":")
     key, _, value = parts[0].partition("=")
     if len(parts) != 2 or "=" in value:
@@ -249,7 +219,7 @@ def _stalls(text: str, before: Any) -> dict[str, str]:
 
 
 _PARSERS: dict[str, Callable[[str, Any], Any]] = {
-    "str": _text,
+    "str": lambda text, _: text,
     "bool": lambda text, _: parse_bool(text),
     "int32": lambda text, _: parse_int(text, -(2**31), 2**31 - 1),
     "int64": lambda text, _: parse_int(text, -(2**63), 2**63 - 1),
@@ -258,16 +228,16 @@ _PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "ip": _ip,
     "node-ip": lambda text, _: parse_node_ip(text),
     "strings": _strings,
-    "texts": _texts,
+    "texts": lambda text, before: (*(before or ()), text),  # a comma is part of it
     "map": lambda text, before: _pairs(text, before, "="),
     "map<": lambda text, before: _pairs(text, before, "<"),
     "map-whole": _whole_pair,
     "bools": _bools,
     "multimap": _multimap,
-    "labels": _labels,
+    "labels": lambda text, before: {**(before or {}), **dict(_items(text, "="))},
     "quantity": _quantity,
     "stalls": _stalls,
     "vmodule": _vmodule,
-    "taints": _taints,
+    "taints": lambda text, _: [_taint(item) for item in text.split(",")] if text else [],
     "reserved-memory": _reserved_memory,
 }

@@ -38,117 +38,75 @@ _CADVISOR = (
     "This is a cadvisor flag that was mistakenly registered with the Kubelet. Due to legacy concerns, it will follow the "
     "standard CLI deprecation timeline before being removed."
 )
+_NO_EFFECT = "no effect"
 
-OWN = (
-    Flag("config", "str", "flags.config", "read the configuration from this file; flags beat it"),
-    Flag("config-dir", "str", "flags.config_dir", "merge the *.conf files of this directory over the configuration"),
-    Flag("kubeconfig", "str", "flags.kubeconfig", "how to reach the API server; without it the node stands alone"),
-    Flag("bootstrap-kubeconfig", "str", "flags.bootstrap_kubeconfig", "used to get a client certificate"),
-    Flag("hostname-override", "str", "flags.hostname_override", "the node's name instead of the host's name"),
-    Flag("node-ip", "node-ip", "flags.node_ip", "the node's address, or a dual-stack pair with a comma"),
-    Flag("cert-dir", "str", "flags.cert_dir", "where certificates are kept"),
-    Flag("cloud-provider", "str", "flags.cloud_provider", 'empty or "external"'),
-    Flag("emulated-version", "str", "flags.emulated_version", "be the kubelet of this release: 1.36, 1.37 (default)"),
-    Flag("root-dir", "str", "flags.root_dir", "where the node agent keeps pods and state"),
-    Flag("extension", "texts", "flags.extension", "load an extension: NAME or FILE, and =SETTINGS.yaml; repeatable"),
-    Flag("extension-cpu-time", "duration", "flags.extension_cpu_time_s", "what one call of an extension may use (5ms)"),
-    Flag("seccomp-default", "bool", "flags.seccomp_default", "RuntimeDefault for containers without a profile"),
-    Flag("node-labels", "labels", "flags.node_labels", "key=value,...: labels of the node at registration"),
-    Flag("lock-file", "str", "flags.lock_file", "hold a lock on this file"),
-    Flag("exit-on-lock-contention", "bool", "flags.exit_on_lock_contention", "exit when the lock file is touched"),
-    Flag("cadvisor-port", "int32", "flags.cadvisor_port", "serve the node's web page on this port of loopback; 0: not"),
-    Flag("runtime-cgroups", "str", "flags.runtime_cgroups", "the container runtime's cgroup, for statistics"),
-    Flag(
-        "image-credential-provider-config",
-        "str",
-        "flags.image_credential_provider_config",
-        "credential provider configuration: a file, or a directory of them",
-    ),
-    Flag(
-        "image-credential-provider-bin-dir",
-        "str",
-        "flags.image_credential_provider_bin_dir",
-        "where the credential provider programs are",
-    ),
-    Flag("runonce", "bool", "flags.run_once", "bring the manifests' pods up, report, and exit", IN_FILE),
-    Flag(
-        "minimum-container-ttl-duration",
-        "duration",
-        "flags.minimum_container_ttl_s",
-        "least age of a dead container before it is removed",
-        _EVICTION,
-    ),
-    Flag(
-        "maximum-dead-containers-per-container",
-        "int32",
-        "flags.maximum_dead_containers_per_container",
-        "dead instances kept per container",
-        _EVICTION,
-    ),
-    Flag(
-        "maximum-dead-containers",
-        "int32",
-        "flags.maximum_dead_containers",
-        "dead containers kept in all; negative: no limit",
-        _EVICTION,
-    ),
-    Flag(
-        "experimental-mounter-path",
-        "str",
-        "flags.experimental_mounter_path",
-        "must be empty",
-        "will be removed in 1.25 or later. in favor of using CSI.",
-    ),
-    Flag(
-        "experimental-allocatable-ignore-eviction",
-        "bool",
-        "flags.experimental_allocatable_ignore_eviction",
-        "leave hard eviction out of allocatable",
+
+def _own(name: str, kind: str, text: str, deprecated: str = "", gone: Release | None = None) -> Flag:
+    """A flag whose attribute of `Flags` has its name, and the unit of durations."""
+    attribute = name.replace("-", "_") + ("_s" if kind == "duration" else "")
+    return Flag(name, kind, "" if text == _NO_EFFECT else f"flags.{attribute}", text, deprecated, gone)
+
+
+#: Name, type, help, and why it is deprecated.
+_OWN_FLAGS: tuple[tuple[str, ...], ...] = (
+    ("config", "str", "read the configuration from this file; flags beat it"),
+    ("config-dir", "str", "merge the *.conf files of this directory over the configuration"),
+    ("kubeconfig", "str", "how to reach the API server; without it the node stands alone"),
+    ("bootstrap-kubeconfig", "str", "used to get a client certificate"),
+    ("hostname-override", "str", "the node's name instead of the host's name"),
+    ("node-ip", "node-ip", "the node's address, or a dual-stack pair with a comma"),
+    ("cert-dir", "str", "where certificates are kept"),
+    ("cloud-provider", "str", 'empty or "external"'),
+    ("emulated-version", "str", "be the kubelet of this release: 1.36, 1.37 (default)"),
+    ("root-dir", "str", "where the node agent keeps pods and state"),
+    ("extension", "texts", "load an extension: NAME or FILE, and =SETTINGS.yaml; repeatable"),
+    ("extension-cpu-time", "duration", "what one call of an extension may use (5ms)"),
+    ("seccomp-default", "bool", "RuntimeDefault for containers without a profile"),
+    ("node-labels", "labels", "key=value,...: labels of the node at registration"),
+    ("lock-file", "str", "hold a lock on this file"),
+    ("exit-on-lock-contention", "bool", "exit when the lock file is touched"),
+    ("cadvisor-port", "int32", "serve the node's web page on this port of loopback; 0: not"),
+    ("runtime-cgroups", "str", "the container runtime's cgroup, for statistics"),
+    ("image-credential-provider-config", "str", "credential provider configuration: a file, or a directory of them"),
+    ("image-credential-provider-bin-dir", "str", "where the credential provider programs are"),
+    ("runonce", "bool", "bring the manifests' pods up, report, and exit", IN_FILE),
+    ("minimum-container-ttl-duration", "duration", "least age of a dead container before it is removed", _EVICTION),
+    ("maximum-dead-containers-per-container", "int32", "dead instances kept per container", _EVICTION),
+    ("maximum-dead-containers", "int32", "dead containers kept in all; negative: no limit", _EVICTION),
+    ("experimental-mounter-path", "str", "must be empty", "will be removed in 1.25 or later. in favor of using CSI."),
+    (
+        *("experimental-allocatable-ignore-eviction", "bool", "leave hard eviction out of allocatable"),
         "will be removed in 1.25 or later.",
     ),
-    Flag("eviction-dry-run", "bool", "flags.eviction_dry_run", "report which pods would be evicted, and evict none"),
-    Flag(
-        "eviction-stall", "stalls", "flags.eviction_stall", "evict when tasks are stalled for longer than these shares"
-    ),
-    Flag(
-        "housekeeping-interval", "duration", "flags.housekeeping_interval_s", "how old the usage of containers may be"
-    ),
-    Flag(
-        "max-housekeeping-interval",
-        "duration",
-        "flags.max_housekeeping_interval_s",
-        "the same; the smaller value counts",
-    ),
+    ("eviction-dry-run", "bool", "report which pods would be evicted, and evict none"),
+    ("eviction-stall", "stalls", "evict when tasks are stalled for longer than these shares"),
+    ("housekeeping-interval", "duration", "how old the usage of containers may be"),
+    ("max-housekeeping-interval", "duration", "the same; the smaller value counts"),
 )
+OWN = tuple(_own(*row) for row in _OWN_FLAGS)
 
-#: Flags of cAdvisor, which 1.37 has no more: name, type, target, help. Those without a target do nothing in the
-#: Kubernetes kubelet either.
+#: Flags of cAdvisor, which 1.37 has no more: name, type, help. Those without effect do nothing in the Kubernetes kubelet either.
 _CADVISOR_FLAGS = (
-    ("application-metrics-count-limit", "int32", "flags.application_metrics_count_limit", "only 100 is accepted"),
-    ("boot-id-file", "str", "flags.boot_id_file", "a,b,...: files with the boot id; the first counts"),
-    ("container-hints", "str", "flags.container_hints", "a file that must not exist"),
-    ("containerd", "str", "flags.containerd", "containerd's socket, if it is another than that of CRI"),
-    ("containerd-namespace", "str", "flags.containerd_namespace", "containerd's namespace of pods"),
-    ("enable-load-reader", "bool", "flags.enable_load_reader", "refused with cgroup v1, no effect with v2"),
-    ("event-storage-age-limit", "str", "", "no effect"),
-    ("event-storage-event-limit", "str", "", "no effect"),
-    (
-        "global-housekeeping-interval",
-        "duration",
-        "flags.global_housekeeping_interval_s",
-        "interval between searches for cgroups of pods that are gone",
-    ),
-    ("log-cadvisor-usage", "bool", "flags.log_cadvisor_usage", "log the CPU and memory usage of the agent"),
-    ("machine-id-file", "str", "flags.machine_id_file", "a,b,...: files with the machine id; the first counts"),
-    ("storage-driver-user", "str", "", "no effect"),
-    ("storage-driver-password", "str", "", "no effect"),
-    ("storage-driver-host", "str", "", "no effect"),
-    ("storage-driver-db", "str", "", "no effect"),
-    ("storage-driver-table", "str", "", "no effect"),
-    ("storage-driver-secure", "bool", "", "no effect"),
-    ("storage-driver-buffer-duration", "duration", "", "no effect"),
+    ("application-metrics-count-limit", "int32", "only 100 is accepted"),
+    ("boot-id-file", "str", "a,b,...: files with the boot id; the first counts"),
+    ("container-hints", "str", "a file that must not exist"),
+    ("containerd", "str", "containerd's socket, if it is another than that of CRI"),
+    ("containerd-namespace", "str", "containerd's namespace of pods"),
+    ("enable-load-reader", "bool", "refused with cgroup v1, no effect with v2"),
+    ("event-storage-age-limit", "str", _NO_EFFECT),
+    ("event-storage-event-limit", "str", _NO_EFFECT),
+    ("global-housekeeping-interval", "duration", "interval between searches for cgroups of pods that are gone"),
+    ("log-cadvisor-usage", "bool", "log the CPU and memory usage of the agent"),
+    ("machine-id-file", "str", "a,b,...: files with the machine id; the first counts"),
+    ("storage-driver-user", "str", _NO_EFFECT),
+    ("storage-driver-password", "str", _NO_EFFECT),
+    ("storage-driver-host", "str", _NO_EFFECT),
+    ("storage-driver-db", "str", _NO_EFFECT),
+    ("storage-driver-table", "str", _NO_EFFECT),
+    ("storage-driver-secure", "bool", _NO_EFFECT),
+    ("storage-driver-buffer-duration", "duration", _NO_EFFECT),
 )
-CADVISOR = tuple(Flag(*row, _CADVISOR, Release.V1_37) for row in _CADVISOR_FLAGS)
+CADVISOR = tuple(_own(*row, _CADVISOR, Release.V1_37) for row in _CADVISOR_FLAGS)
 
 _FIELDS = """
     enable-server bool enableServer

@@ -59,7 +59,7 @@ class Flags(Value):
     node_labels: Mapping[str, str] = field(default_factory=dict)
     lock_file: str = ""
     exit_on_lock_contention: bool = False
-    minimum_container_ttl_s: float = 0.0
+    minimum_container_ttl_duration_s: float = 0.0
     maximum_dead_containers_per_container: int = 1
     maximum_dead_containers: int = -1
     experimental_allocatable_ignore_eviction: bool = False
@@ -71,7 +71,7 @@ class Flags(Value):
     eviction_stall: Mapping[str, str] = field(default_factory=dict)
     housekeeping_interval_s: float = 10.0
     max_housekeeping_interval_s: float = 15.0
-    run_once: bool = False
+    runonce: bool = False
     experimental_mounter_path: str = ""
     machine_id_file: str = "/etc/machine-id,/var/lib/dbus/machine-id"
     boot_id_file: str = "/proc/sys/kernel/random/boot_id"
@@ -141,7 +141,7 @@ class Settings(Value):
     @property
     def run_once(self) -> bool:
         """Whether to run the static pods once and exit."""
-        return self.flags.run_once or self.config.runOnce
+        return self.flags.runonce or self.config.runOnce
 
     @property
     def root_dir(self) -> str:

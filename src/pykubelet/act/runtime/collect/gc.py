@@ -88,7 +88,7 @@ def gc_settings(settings: Settings, period_s: float) -> GcSettings:
     """The settings of garbage collection from the agent's flags. `period_s`: seconds between two rounds."""
     flags = settings.flags
     policy = GcPolicy(
-        min_age_s=flags.minimum_container_ttl_s,
+        min_age_s=flags.minimum_container_ttl_duration_s,
         per_container=flags.maximum_dead_containers_per_container,
         total=flags.maximum_dead_containers,
     )
