@@ -205,5 +205,5 @@ def test_the_state_files_of_the_reference_are_read() -> None:
         sizes = allocation_state.decode_state(content)
         assert sizes[PodUID(uid)].containers["main"].limits == {"cpu": "1", "memory": "32Mi"}
         assert allocation_state.is_of_another(content)
-        ours = allocation_state.encode_state(sizes)
+        ours = allocation_state.StateEncoder().encode(sizes)
         assert ours == content[:-1] + b',"writer":"pykubelet"}' and not allocation_state.is_of_another(ours)

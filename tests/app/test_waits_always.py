@@ -164,7 +164,7 @@ def apply(n: Node, trouble: RuntimeFault | str) -> None:
         case "image":
             n.images.missing[IMAGE] = ImageError("ErrImagePull", "no such image", None)
         case "cgroup":
-            n.groups.broken["web"] = CgroupError(UID, "no cgroup")
+            n.groups.broken["web"] = CgroupError("no cgroup")
         case "busy cgroup":
             n.groups.busy.add(UID)
         case "runtime":

@@ -48,7 +48,7 @@ def _own(name: str, kind: str, text: str, deprecated: str = "", gone: Release | 
 
 
 #: Name, type, help, and why it is deprecated.
-_OWN_FLAGS: tuple[tuple[str, ...], ...] = (
+_OWN_FLAGS = (
     ("config", "str", "read the configuration from this file; flags beat it"),
     ("config-dir", "str", "merge the *.conf files of this directory over the configuration"),
     ("kubeconfig", "str", "how to reach the API server; without it the node stands alone"),

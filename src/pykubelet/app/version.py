@@ -16,10 +16,10 @@ from pykubelet.base.model.version import CURRENT, FULL, KUBERNETES, Release, ful
 _GO_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-def user_agent(version: str = FULL, program: str = "kubelet") -> str:
+def user_agent(version: str = FULL) -> str:
     """The User-Agent header, in the format of Kubernetes' client programs."""
     machine = os.uname().machine
-    return f"{program}/{version} (linux/{_GO_MACHINES.get(machine, machine)})"
+    return f"kubelet/{version} (linux/{_GO_MACHINES.get(machine, machine)})"
 
 
 def version_line(release: Release = CURRENT) -> str:

@@ -266,7 +266,6 @@ def registration(settings: Settings, machine: Machine, labels: Mapping[str, str]
         max_images=50 if config.nodeStatusMaxImages is None else config.nodeStatusMaxImages,
         # as long as this file exists, resources of device plugins from before a restart are known
         reset_extended=stat_file(f"{settings.paths.device_plugins}/{FILE_NAME}") is None,
-        root_dir=settings.root_dir,
         local_storage=config.localStorageCapacityIsolation is not False,
         reads_forbidden=not settings.enabled("KubeletRegistrationGetOnExistsOnly"),
         decimal_storage=settings.behavior.decimal_storage,

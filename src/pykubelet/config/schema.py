@@ -123,14 +123,14 @@ def _node(hint: Any) -> tuple[Node, bool]:
 # -- checking -----------------------------------------------------------------------------------------------------
 
 
-def check(value: Any, node: Node | None = None, is_patch: bool = False) -> list[ConfigProblem]:
+def check(value: Any, *, is_patch: bool = False) -> list[ConfigProblem]:
     """All wrong types of a plain document. A null counts as not given; unknown fields may have any value.
 
     A duration that has a default must not be null, as in the reference, except in a merge patch (`is_patch`), where null deletes.
     """
     problems: list[ConfigProblem] = []
-    shape = node or config_shape()
-    if isinstance(value, dict) and node is None:
+    shape = config_shape()
+    if isinstance(value, dict):
         value = {key: item for key, item in value.items() if key not in _HEADER}
     _check(shape, value, "", problems)
     if not is_patch:

@@ -85,7 +85,7 @@ class Images:
         if self.hook is not None and (waits := self.hook(request)) is not None:
             await waits
         present = normal(EVENT_PULLED, f"{request.image} is present", request.pod, request.field_path)
-        return self.missing.get(request.image) or ImageReady(IMAGE, request.image, "sha256:1", present=present)
+        return self.missing.get(request.image) or ImageReady(IMAGE, "sha256:1", present=present)
 
     def forget(self, uid: PodUID) -> None:
         """Nothing is kept here."""

@@ -363,7 +363,7 @@ async def test_a_slow_image_is_asked_for_once_whatever_else_happens(tmp_path: Pa
 
 async def test_a_cgroup_that_cannot_be_made_is_reported_and_tried_again(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
-        n.groups.broken["web"] = CgroupError(PodUID("uid-web"), "read-only file system")
+        n.groups.broken["web"] = CgroupError("read-only file system")
         n.want(WEB)
         await n.wait_for(lambda: bool(n.messages("FailedCreatePodContainer")))
         assert (

@@ -59,8 +59,6 @@ def test_annotations_with_everything_are_read_back() -> None:
         '[{"name":"web","containerPort":80,"protocol":"TCP"},{"hostPort":8081,"containerPort":81}]'
     )
     assert restored_container(annotations) == RestoredContainer(
-        hash=annotations["io.kubernetes.container.hash"],
-        restart_count=1,
         deletion_grace_s=0,
         termination_grace_s=30,
         termination_message_path="/t",
@@ -101,7 +99,6 @@ def test_what_the_reference_wrote_is_read() -> None:
 
 def test_damage_counts_as_missing() -> None:
     damaged = {
-        "io.kubernetes.container.restartCount": "x",
         "io.kubernetes.pod.terminationGracePeriod": "",
         "io.kubernetes.container.preStopHandler": "{",
         "io.kubernetes.container.ports": '{"a":1}',

@@ -25,7 +25,7 @@ from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle,
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
 from pykubelet.base.model.sizing import PendingResize, ResizeProgress, SizeChange, size_of, with_size
-from pykubelet.desired.roster.allocation_state import AllocationStateError, decode_state, encode_state
+from pykubelet.desired.roster.allocation_state import AllocationStateError, StateEncoder, decode_state
 from pykubelet.desired.roster.kept_size import KeptSize, merged_sizes
 from pykubelet.desired.roster.model import RosterState
 from pykubelet.desired.roster.size_memory import SizeMemory
@@ -447,7 +447,7 @@ async def test_without_an_api_server_nothing_is_synced(tmp_path: Path) -> None:
     assert SYNCS.value() == synced
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", encode_state({}), None])
+@pytest.mark.parametrize("damage", [b"", b"{", StateEncoder().encode({}), None])
 async def test_a_deferred_resize_outlives_the_file_of_all_sizes(damage: bytes | None, tmp_path: Path) -> None:
     """A power cut may damage a file that is not synced, or leave it as it was before the newest pod."""
     roster, writer = make_cell("roster", Roster())
@@ -484,7 +484,7 @@ def test_the_checksum_is_that_of_the_reference() -> None:
     text = '{"entries":{"pod1":{"ContainerResources":{"container1":{"requests":{"cpu":"1Ki","memory":"1Ki"}}}}}}'
     size = decode_state(json.dumps({"data": text, "checksum": 1178570812}).encode())
     assert size[PodUID("pod1")].containers["container1"].requests == {"cpu": "1Ki", "memory": "1Ki"}
-    assert decode_state(encode_state(size)) == size
+    assert decode_state(StateEncoder().encode(size)) == size
     with pytest.raises(AllocationStateError):
         decode_state(json.dumps({"data": text, "checksum": 1}).encode())
 

@@ -143,7 +143,7 @@ async def holder_of_name(answer: Awaitable[str]) -> str | None:
     try:
         return await answer
     except CriError as error:
-        assert error.is_already_exists
+        assert error.code.name == "ALREADY_EXISTS" or error.reserved_for is not None
         assert not error.is_unavailable
         return error.reserved_for
 

@@ -72,20 +72,13 @@ def test_events_that_cannot_be_read_are_no_hints() -> None:
     assert hint_from_cri(pb.ContainerEventResponse(container_event_type=99)) is None  # type: ignore[arg-type]
 
 
-def test_cri_events_carry_the_pod_and_its_statuses() -> None:
-    sandbox = pb.PodSandboxStatus(id="s", metadata=pb.PodSandboxMetadata(uid="u"))
+def test_cri_events_carry_the_pod() -> None:
     event = pb.ContainerEventResponse(
         container_id="c",
         container_event_type=pb.CONTAINER_STOPPED_EVENT,
-        created_at=5,
-        pod_sandbox_status=sandbox,
-        containers_statuses=[pb.ContainerStatus(id="c", exit_code=3)],
+        pod_sandbox_status=pb.PodSandboxStatus(id="s", metadata=pb.PodSandboxMetadata(uid="u")),
     )
-    hint = hint_from_cri(event)
-    assert hint is not None and hint.status is not None
-    assert (hint.id, hint.kind, hint.pod_uid) == ("c", HintKind.STOPPED, "u")
-    assert (hint.status.created_at_ns, hint.status.sandbox) == (5, sandbox)
-    assert [status.exit_code for status in hint.status.containers] == [3]
+    assert hint_from_cri(event) == RuntimeHint("c", HintKind.STOPPED, RuntimeEventSource.CRI, "u")
     deleted = hint_from_cri(
         pb.ContainerEventResponse(container_id="c", container_event_type=pb.CONTAINER_DELETED_EVENT)
     )

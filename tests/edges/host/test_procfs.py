@@ -19,7 +19,6 @@ FILES = {
     "/sys/devices/system/cpu/cpu2/thermal_throttle/core_throttle_count": "0\n",
     "/sys/devices/system/cpu/cpu3/online": "1\n",
     "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "4\n",
-    "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages": "3\n",
     "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages": "1\n",
     "/proc/swaps": "Filename\tType\tSize\tUsed\tPriority\n/dev/sda2  partition\t2048\t16\t-2\n",
     "/proc/sys/kernel/random/boot_id": "b00t\n",

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -22,7 +22,6 @@ from pykubelet.net.http.server import (
     ServerLimits,
     StreamedResponse,
     Takeover,
-    plain,
     text,
 )
 
@@ -33,6 +32,15 @@ def route(request: Request) -> Response:
     if request.path == "/boom":
         raise RuntimeError("boom")
     return text(200, f"{request.method} {request.path} {sorted(request.query.items())}")
+
+
+def plain(route: Callable[[Request], Response]) -> Handler:
+    """A handler that does not wait for anything."""
+
+    async def handle(request: Request, _: ServedConnection) -> Answer:
+        return route(request)
+
+    return handle
 
 
 async def with_body(request: Request, connection: ServedConnection) -> Answer:

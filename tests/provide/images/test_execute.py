@@ -61,7 +61,7 @@ async def test_a_present_image_costs_one_status_call(tmp_path: Path) -> None:
     ready = await under_test.puller.ensure(request("busybox"))
     text = 'Container image "busybox" already present on machine and can be accessed by the pod'
     event = normal("Pulled", text, request("busybox").pod, "spec.containers{main}")
-    assert ready == ImageReady("id-of-busybox:latest", "busybox:latest", "id-of-busybox:latest", 1000, present=event)
+    assert ready == ImageReady("id-of-busybox:latest", "id-of-busybox:latest", present=event)
     assert (runtime.status_calls, runtime.pulls) == (1, [])
     assert under_test.events() == [], "it is recorded when the container starts"
 

@@ -50,7 +50,7 @@ class Node:
     def usage(self, path: str) -> FsUsage:
         assert path == "/images"
         freed = 1000 * len(self.runtime.removed)
-        return FsUsage(self.capacity, self.available + freed, self.available + freed, 1, 1, 1)
+        return FsUsage(self.capacity, self.available + freed, self.available + freed, 1, 1)
 
     def use(self, name: str) -> None:
         self.runtime.containers = [pb.Container(image_ref=f"id-of-{name}")]

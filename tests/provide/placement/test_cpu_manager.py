@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +23,6 @@ from pykubelet.provide.placement.cpu_manager import (
     CpuState,
     NoQuota,
     RunningContainer,
-    containers_of,
     cpuset_updates,
     gauges,
     release,
@@ -46,6 +46,11 @@ def aligned(boundary: str, what: str = "count") -> MetricIncrement:
 
 def nodes(*ids: int, preferred: bool = True) -> TopologyHint:
     return TopologyHint(frozenset(ids), preferred)
+
+
+def containers_of(pods: Iterable[Pod]) -> dict[str, frozenset[str]]:
+    """The names of the init and regular containers of pods, by pod UID."""
+    return {p.metadata.uid: frozenset(c.name for c in (*p.spec.initContainers, *p.spec.containers)) for p in pods}
 
 
 def state(default: str, **assigned: str) -> CpuState:
@@ -343,8 +348,11 @@ def test_containers_whose_cpuset_changed_are_updated() -> None:
     running = [RunningContainer("a", "u", "c0"), RunningContainer("b", "v", "c0"), RunningContainer("c", "w", "c0")]
     shared, own = parse_cpuset("0-5"), parse_cpuset("6-7")
     applied = {"b": shared, "c": parse_cpuset("0-7")}
-    assert cpuset_updates(manager.state.cpuset, running, applied) == (CpusetUpdate("a", own), CpusetUpdate("c", shared))
-    assert cpuset_updates(CpuState().cpuset, running, {}) == ()
+    assert cpuset_updates(lambda pod, name: manager.state.own(pod, name) or shared, running, applied) == (
+        CpusetUpdate("a", own),
+        CpusetUpdate("c", shared),
+    )
+    assert cpuset_updates(CpuState().own, running, {}) == ()
 
 
 def test_containers_with_exclusive_cpus_have_no_quota() -> None:

@@ -13,9 +13,10 @@ from support.block import block_device, clean_folder
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.host.devices import loops
+from pykubelet.edges.host.devices.block_devices import device_size
 from pykubelet.edges.host.fs import files, mounts
 from pykubelet.provide.volumes.disks import block_map
-from pykubelet.provide.volumes.disks.block_map import map_device, mapped_size, remove_link, remove_map, unmap_device
+from pykubelet.provide.volumes.disks.block_map import map_device, remove_link, remove_map, unmap_device
 from pykubelet.provide.volumes.disks.block_paths import BlockMap
 from pykubelet.provide.volumes.kind import UncertainError, VolumesError
 
@@ -66,7 +67,7 @@ def test_two_pods_share_a_device(folder: Path, device: str) -> None:
     Path(first.link).write_bytes(b"written by one")
     assert Path(second.link).read_bytes()[:14] == b"written by one"
     assert os.readlink(first.link) == device
-    assert mapped_size(first) == 4 << 20
+    assert device_size(first.file) == 4 << 20
     assert len(loops.find_loops(first.file)) == 1
     unmap(first)
     assert Path(second.link).read_bytes()[:14] == b"written by one"
@@ -161,7 +162,7 @@ def test_interrupted_anywhere_it_can_be_repeated_and_undone(
         assert os.path.islink(map.link) or not mounts.mounts_below(str(folder)), "a restarted agent does not find it"
     if again:
         map_device(device, map)
-        assert mapped_size(map) == 4 << 20 and len(loops.find_loops(map.file)) == 1
+        assert device_size(map.file) == 4 << 20 and len(loops.find_loops(map.file)) == 1
     unmap(map)
     remove_map(map.directory)
     assert left(folder) == [] and loops.find_loops(map.file) == []

@@ -102,11 +102,6 @@ class Retries(Generic[K]):
         """Forget the failures. Returns whether there were any."""
         return self._failures.pop(key, None) is not None
 
-    def retry_now(self, key: K) -> None:
-        """Allow a retry at once and start the delays afresh, because the cause is gone. The key still counts as failed."""
-        if key in self._failures:
-            self._failures[key] = Failures()
-
     def free_at(self, key: K) -> float:
         """When the key may be tried again, on the clock of its failures; 0 if it has not failed."""
         failures = self._failures.get(key)

@@ -24,11 +24,6 @@ def escape_controls(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
-def has_controls(text: str) -> bool:
-    """Whether `escape_controls` changes it."""
-    return _CONTROL.search(text) is not None
-
-
 # Numbers in text that another program sent: HTTP fields, gRPC status codes, query parameters, labels
 
 #: Every unsigned number of 63 bits has at most this many digits.

@@ -97,9 +97,9 @@ def without_unknown(kind: type[msgspec.Struct], value: Any) -> Any:
     }
 
 
-def huge_numbers(value: object, path: str = "") -> list[str]:
+def huge_numbers(value: object) -> list[str]:
     """The paths of whole numbers of more than 64 bits. No API field can hold them, and the JSON encoder cannot write them."""
-    return [path + steps if path else steps.removeprefix(".") for steps in _huge_below(value)]
+    return [steps.removeprefix(".") for steps in _huge_below(value)]
 
 
 def _huge_below(value: object) -> list[str]:

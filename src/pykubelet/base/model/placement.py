@@ -118,7 +118,6 @@ class DeviceResource(Value):
 
     `is_stopped`: its plugin has ended; its devices are all unhealthy, and count in the capacity for five minutes. `ill`: how
     the plugin's last list described the devices that were not `Healthy`. `prefers`: the plugin wants to choose devices.
-    `needs_pre_start`: it prepares the devices before each start of a container.
     """
 
     healthy: frozenset[str] = frozenset()
@@ -128,7 +127,6 @@ class DeviceResource(Value):
     ill: Mapping[str, str] = field(default_factory=dict)
     is_stopped: bool = False
     prefers: bool = False
-    needs_pre_start: bool = False
 
     def health(self, device: str) -> str:
         """A device's health as it was last heard of; a device that is not known counts as healthy."""

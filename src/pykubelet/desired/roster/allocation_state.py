@@ -84,11 +84,6 @@ def _is(part: _Part, uid: PodUID, size: PodSize) -> bool:
     return part.uid == uid and part.size is size
 
 
-def encode_state(sizes: Mapping[PodUID, PodSize]) -> bytes:
-    """The content of a file."""
-    return StateEncoder().encode(sizes)
-
-
 def decode_state(content: bytes) -> dict[PodUID, PodSize]:
     """The sizes in the content of a file. Raises AllocationStateError."""
     try:

@@ -80,12 +80,6 @@ class RuntimeCalls(_Calls):
         self.list_pod_sandbox_stats = self._unary(
             "ListPodSandboxStats", pb.ListPodSandboxStatsRequest, pb.ListPodSandboxStatsResponse
         )
-        self.list_metric_descriptors = self._unary(
-            "ListMetricDescriptors", pb.ListMetricDescriptorsRequest, pb.ListMetricDescriptorsResponse
-        )
-        self.list_pod_sandbox_metrics = self._unary(
-            "ListPodSandboxMetrics", pb.ListPodSandboxMetricsRequest, pb.ListPodSandboxMetricsResponse
-        )
         self.get_container_events = self._stream("GetContainerEvents", pb.GetEventsRequest, pb.ContainerEventResponse)
 
 

@@ -151,16 +151,13 @@ class CriClient:
         self,
         uid: str | None = None,
         *,
-        sandbox_id: str = "",
         state: pb.PodSandboxState | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Sequence[pb.PodSandbox]:
         """The sandboxes that match all given conditions. `uid`: the pod's."""
         selector = _selector(uid, labels)
         wanted = None if state is None else pb.PodSandboxStateValue(state=state)
-        request = pb.ListPodSandboxRequest(
-            filter=pb.PodSandboxFilter(id=sandbox_id, state=wanted, label_selector=selector)
-        )
+        request = pb.ListPodSandboxRequest(filter=pb.PodSandboxFilter(state=wanted, label_selector=selector))
         return (await self._runtime.list_pod_sandbox(request, self._timeout_s)).items
 
     async def pod_sandbox_status(self, sandbox_id: str, verbose: bool = False) -> pb.PodSandboxStatusResponse:
@@ -214,7 +211,6 @@ class CriClient:
         self,
         uid: str | None = None,
         *,
-        container_id: str = "",
         sandbox_id: str = "",
         state: pb.ContainerState | None = None,
         labels: Mapping[str, str] | None = None,
@@ -223,7 +219,7 @@ class CriClient:
         selector = _selector(uid, labels)
         wanted = None if state is None else pb.ContainerStateValue(state=state)
         request = pb.ListContainersRequest(
-            filter=pb.ContainerFilter(id=container_id, pod_sandbox_id=sandbox_id, state=wanted, label_selector=selector)
+            filter=pb.ContainerFilter(pod_sandbox_id=sandbox_id, state=wanted, label_selector=selector)
         )
         return (await self._runtime.list_containers(request, self._timeout_s)).containers
 
@@ -234,16 +230,9 @@ class CriClient:
         _check_status(answer.status, "ContainerStatus")
         return answer
 
-    async def update_container_resources(
-        self,
-        container_id: str,
-        resources: pb.LinuxContainerResources,
-        annotations: Mapping[str, str] | None = None,
-    ) -> None:
+    async def update_container_resources(self, container_id: str, resources: pb.LinuxContainerResources) -> None:
         """Change the limits of a running container."""
-        request = pb.UpdateContainerResourcesRequest(
-            container_id=container_id, linux=resources, annotations=annotations or {}
-        )
+        request = pb.UpdateContainerResourcesRequest(container_id=container_id, linux=resources)
         await self._runtime.update_container_resources(request, self._timeout_s)
 
     async def reopen_container_log(self, container_id: str) -> None:
@@ -289,12 +278,10 @@ class CriClient:
         return (await self._runtime.container_stats(request, self._timeout_s)).stats
 
     async def list_container_stats(
-        self, uid: str | None = None, *, container_id: str = "", sandbox_id: str = ""
+        self, uid: str | None = None, *, sandbox_id: str = ""
     ) -> Sequence[pb.ContainerStats]:
         """Usage of the running containers that match all given conditions."""
-        wanted = pb.ContainerStatsFilter(
-            id=container_id, pod_sandbox_id=sandbox_id, label_selector=_selector(uid, None)
-        )
+        wanted = pb.ContainerStatsFilter(pod_sandbox_id=sandbox_id, label_selector=_selector(uid, None))
         request = pb.ListContainerStatsRequest(filter=wanted)
         return (await self._runtime.list_container_stats(request, self._timeout_s)).stats
 
@@ -310,16 +297,6 @@ class CriClient:
         wanted = pb.PodSandboxStatsFilter(id=sandbox_id, label_selector=_selector(uid, None))
         request = pb.ListPodSandboxStatsRequest(filter=wanted)
         return (await self._runtime.list_pod_sandbox_stats(request, self._timeout_s)).stats
-
-    async def list_metric_descriptors(self) -> Sequence[pb.MetricDescriptor]:
-        """Names, help texts and labels of the metrics that `list_pod_sandbox_metrics` returns (KEP-2371)."""
-        answer = await self._runtime.list_metric_descriptors(pb.ListMetricDescriptorsRequest(), self._timeout_s)
-        return answer.descriptors
-
-    async def list_pod_sandbox_metrics(self) -> Sequence[pb.PodSandboxMetrics]:
-        """Metrics of all sandboxes and containers, as the runtime collects them (KEP-2371)."""
-        answer = await self._runtime.list_pod_sandbox_metrics(pb.ListPodSandboxMetricsRequest(), self._timeout_s)
-        return answer.pod_metrics
 
     # Events; edges/cri/events.py translates both streams to hints
 

@@ -77,11 +77,6 @@ class CriError(Exception):
         return is_unknown or self.code is CriCode.UNIMPLEMENTED
 
     @property
-    def is_already_exists(self) -> bool:
-        """Whether an object of this name exists, or the runtime reserves the name for one that is not complete."""
-        return self.code is CriCode.ALREADY_EXISTS or self.reserved_for is not None
-
-    @property
     def reserved_for(self) -> str | None:
         """The id of the object that has the name, if containerd answers `name "..." is reserved for "<id>"`."""
         match = _RESERVED.search(self.message)

@@ -54,14 +54,6 @@ class HintKind(StrEnum):
     OOM = "oom"
 
 
-class HintStatus(Value):
-    """The statuses that came with an event: those of the pod at that time, which may be outdated by now."""
-
-    created_at_ns: int
-    sandbox: pb.PodSandboxStatus | None
-    containers: tuple[pb.ContainerStatus, ...]
-
-
 class RuntimeHint(Value):
     """A hint about a container or sandbox (`id`; empty for SUBSCRIBED). Most events do not name the pod.
 
@@ -72,7 +64,6 @@ class RuntimeHint(Value):
     kind: HintKind
     source: RuntimeEventSource
     pod_uid: str | None = None
-    status: HintStatus | None = None
     end: ContainerEnd | None = None
 
 
@@ -174,12 +165,8 @@ def hint_from_cri(event: pb.ContainerEventResponse) -> RuntimeHint | None:
     kind = _CRI_KINDS.get(event.container_event_type)
     if kind is None:
         return None
-    sandbox = event.pod_sandbox_status if event.HasField("pod_sandbox_status") else None
-    status = None
-    if sandbox is not None or event.containers_statuses:
-        status = HintStatus(event.created_at, sandbox, tuple(event.containers_statuses))
-    uid = (sandbox.metadata.uid or None) if sandbox is not None else None
-    return RuntimeHint(event.container_id, kind, RuntimeEventSource.CRI, uid, status)
+    uid = event.pod_sandbox_status.metadata.uid or None
+    return RuntimeHint(event.container_id, kind, RuntimeEventSource.CRI, uid)
 
 
 def hint_from_containerd(envelope: events_pb2.Envelope) -> RuntimeHint | None:

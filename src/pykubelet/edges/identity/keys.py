@@ -58,9 +58,9 @@ class Description(Value):
     ips: tuple[str, ...]
 
 
-async def make_self_signed(name: str, dns: tuple[str, ...], ips: tuple[str, ...], days: int = 365) -> SelfSigned:
+async def make_self_signed(name: str, dns: tuple[str, ...], ips: tuple[str, ...]) -> SelfSigned:
     """Create a key and a self-signed serving certificate for `name`. Raises KeysError."""
-    question = {"kind": "self-signed", "name": name, "dns": dns, "ips": ips, "days": days}
+    question = {"kind": "self-signed", "name": name, "dns": dns, "ips": ips, "days": 365}
     answer = await _ask(question)
     return SelfSigned(answer["key"], answer["certificate"])
 

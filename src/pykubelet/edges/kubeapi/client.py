@@ -61,7 +61,6 @@ class PatchKind(StrEnum):
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
     JSON = "application/json-patch+json"
-    APPLY = "application/apply-patch+yaml"
 
 
 class ClientLimits(Value):
@@ -111,19 +110,17 @@ class ApiClient:
         """The object at `path`, decoded as `kind`. Raises ApiError."""
         return _decoded(kind, await self.request("GET", path, query))
 
-    async def create(self, path: str, body: object, kind: type[T], query: Mapping[str, str] | None = None) -> T:
+    async def create(self, path: str, body: object, kind: type[T]) -> T:
         """POST `body` (a struct or plain objects) to the path of a collection or subresource, and decode the answer as `kind`."""
-        return _decoded(kind, await self.request("POST", path, query, encode(body), _JSON))
+        return _decoded(kind, await self.request("POST", path, None, encode(body), _JSON))
 
     async def update(self, path: str, body: object, kind: type[T]) -> T:
         """PUT `body` and decode the answer as `kind`. Raises ApiError (`is_conflict` for an old resource version)."""
         return _decoded(kind, await self.request("PUT", path, None, encode(body), _JSON))
 
-    async def patch(
-        self, path: str, body: object, how: PatchKind, kind: type[T], query: Mapping[str, str] | None = None
-    ) -> T:
+    async def patch(self, path: str, body: object, how: PatchKind, kind: type[T]) -> T:
         """PATCH with `body` in the format `how`; the answer is decoded as `kind`. Raises ApiError."""
-        return _decoded(kind, await self.request("PATCH", path, query, encode(body), how.value))
+        return _decoded(kind, await self.request("PATCH", path, None, encode(body), how.value))
 
     async def delete(self, path: str, body: object | None = None) -> None:
         """DELETE the object at `path`. `body`: DeleteOptions."""

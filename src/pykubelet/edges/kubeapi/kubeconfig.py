@@ -35,9 +35,6 @@ class KubeconfigError(Exception):
 
     def __init__(self, file: str, field_path: str, what: str) -> None:
         super().__init__(f"{file}: {field_path}: {what}" if field_path else f"{file}: {what}")
-        self.file = file
-        self.field = field_path
-        self.what = what
 
 
 class Pem(RedactedValue):

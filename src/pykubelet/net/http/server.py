@@ -29,7 +29,6 @@ __all__ = [
     "ServedConnection",
     "StreamedResponse",
     "Takeover",
-    "plain",
     "text",
 ]
 
@@ -149,15 +148,6 @@ def text(status: int, body: str) -> Response:
 
 
 FORBIDDEN = text(403, "Forbidden")
-
-
-def plain(route: Route) -> Handler:
-    """Make a handler from a route that does not wait for anything."""
-
-    async def handle(request: Request, _: ServedConnection) -> Answer:
-        return route(request)
-
-    return handle
 
 
 class HttpServer:

@@ -15,7 +15,6 @@ from pykubelet.base.model.usage import FileSystemUse, PodUse
 from pykubelet.observe.eviction.model import Candidate
 
 RankKey = tuple[float, ...]
-UseOf = Callable[[Pod, PodUse], int | None]
 
 
 class DiskParts(Value):

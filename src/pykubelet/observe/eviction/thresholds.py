@@ -39,11 +39,6 @@ def node_thresholds(configured: Sequence[Threshold], *, enforces_pods: bool, lay
     return tuple(dict.fromkeys(kept))
 
 
-def ignored_thresholds(configured: Iterable[Threshold]) -> tuple[Threshold, ...]:
-    """The configured thresholds that have no effect, because they are derived from others."""
-    return tuple(threshold for threshold in configured if threshold.signal.startswith(_CONTAINER_FS))
-
-
 def limit_amount(limit: Limit, capacity: int) -> Amount:
     """The amount of a limit; percentages are of `capacity`."""
     if limit.amount is not None:

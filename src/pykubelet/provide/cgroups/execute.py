@@ -299,7 +299,7 @@ class PodCgroups:
             self._paths[uid] = path
             return None
         message = f"failed to create container for [{' '.join(path.strip('/').split('/'))}] : {problem}"
-        return CgroupError(uid, message, problem.is_no_space)
+        return CgroupError(message)
 
     async def widen_pod(self, before: Pod, after: Pod, *, exclusive_cpus: bool = False) -> CgroupError | None:
         """Set limits that allow both sizes of a pod that is being resized. `ensure_pod` sets the final limits later."""
@@ -311,7 +311,7 @@ class PodCgroups:
             self._limits(before, exclusive_cpus=exclusive_cpus), self._limits(after, exclusive_cpus=exclusive_cpus)
         )
         problem = await self._try(f"cgroup:{uid}", lambda: self._cgroups.update(path, limits))
-        return CgroupError(uid, str(problem), problem.is_no_space) if problem is not None else None
+        return CgroupError(str(problem)) if problem is not None else None
 
     def _limits(self, pod: Pod, *, exclusive_cpus: bool) -> CgroupLimits:
         """The limits of the pod's group. Extensions are asked once for each size, so that all that write them write the same."""

@@ -8,7 +8,6 @@ from enum import StrEnum
 from pykubelet.base.api.quantity import in_units
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.extensions import AskForValues
-from pykubelet.base.model.ids import PodUID
 from pykubelet.config.settings import Settings
 
 
@@ -128,9 +127,7 @@ class NodeResources(Value):
 class CgroupError(Value):
     """The error when a pod's group could not be made or limited; the message names the group or file."""
 
-    uid: PodUID
     message: str
-    is_no_space: bool = False
 
 
 class ResourcesError(Exception):

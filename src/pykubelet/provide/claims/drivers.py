@@ -37,10 +37,6 @@ class DriversState(Value):
     plugins: Mapping[str, Plugin] = field(default_factory=dict)
     connected: frozenset[str] = frozenset()
 
-    def registered(self, driver: str) -> bool:
-        """Whether a plugin of the driver is registered."""
-        return any(plugin.name == driver for plugin in self.plugins.values())
-
     def usable(self) -> frozenset[str]:
         """The drivers that have a connected plugin."""
         return frozenset(self.plugins[socket].name for socket in self.connected if socket in self.plugins)
@@ -84,10 +80,6 @@ class Drivers:
         if socket is None or socket not in self._connections:
             raise ClaimError(f"DRA driver {driver} is not registered", driver)
         return self._connections[socket][1]
-
-    def connections(self) -> dict[str, tuple[Plugin, DraConnection]]:
-        """All connections by the socket of their plugin."""
-        return {socket: (plugin, connection) for socket, (plugin, connection, _) in self._connections.items()}
 
     async def prepare(self, driver: str, claims: Sequence[DraClaim]) -> dict[str, PreparedClaim]:
         """Let a driver prepare claims. Raises ClaimError."""

@@ -32,11 +32,10 @@ JITTER = 0.2
 class SliceCleaner:
     """Deletes ResourceSlices. `run` never returns."""
 
-    def __init__(self, client: ApiClient, node: str, drivers: Cell[DriversState], delay_s: float = DELAY_S) -> None:
+    def __init__(self, client: ApiClient, node: str, drivers: Cell[DriversState]) -> None:
         self._client = client
         self._node = node
         self._drivers = drivers
-        self._delay_s = delay_s
         self._known: set[str] = set()
         self._due: dict[str, asyncio.Task[None]] = {}
 
@@ -60,7 +59,7 @@ class SliceCleaner:
                     self._due[driver] = tasks.start_root(f"slices of {driver}", self._delete_later(driver))
 
     async def _delete_later(self, driver: str) -> None:
-        await asyncio.sleep(self._delay_s)
+        await asyncio.sleep(DELAY_S)
         await self._delete(driver)
         self._known.discard(driver)
         self._due.pop(driver, None)

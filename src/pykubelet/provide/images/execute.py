@@ -156,7 +156,7 @@ class ImagePuller:
             access = self._judge(spec.image, identity_of(status))
             if access is AccessDecision.GRANTED:
                 _count(policy, is_present=True, must_pull=False)
-                return self._present(request, spec.image, status)
+                return self._present(request, status)
         elif policy is PullPolicy.NEVER:
             _count(policy, is_present=False, must_pull=None)
             return self._image_error(*decide.never_pull_failure(request), self._in(decide.NEVER_PULL_RETRY_S))
@@ -171,7 +171,7 @@ class ImagePuller:
                 spec.image, identity_of(status), credentials
             ):
                 _count(policy, is_present=True, must_pull=False)
-                return self._present(request, spec.image, status)
+                return self._present(request, status)
             if policy is PullPolicy.NEVER:
                 return self._image_error(*decide.never_pull_failure(request), self._in(decide.NEVER_PULL_RETRY_S))
             if (held := self._held_back(request, spec.image)) is not None:
@@ -232,11 +232,11 @@ class ImagePuller:
             error = "the image was pulled, but the runtime cannot find it"
             failure = decide.inspect_failure(request, spec_image, error)
             return self._image_error(*failure, self._in(decide.INSPECT_RETRY_S))
-        return _ready(result.image_ref, spec_image, result.image)
+        return _ready(result.image_ref, result.image)
 
-    def _present(self, request: ImageRequest, spec_image: str, status: pb.Image) -> ImageReady:
+    def _present(self, request: ImageRequest, status: pb.Image) -> ImageReady:
         event = decide.present_event(request, self._settings)
-        return replace(_ready(status.id, spec_image, status), present=event)
+        return replace(_ready(status.id, status), present=event)
 
     # Extensions
 
@@ -325,9 +325,9 @@ def _spec(request: ImageRequest, spec_image: str) -> pb.ImageSpec:
     return pb.ImageSpec(image=spec_image, annotations=annotations, runtime_handler=request.runtime_handler)
 
 
-def _ready(image_ref: str, spec_image: str, status: pb.Image) -> ImageReady:
+def _ready(image_ref: str, status: pb.Image) -> ImageReady:
     uid = status.uid.value if status.HasField("uid") else None
-    return ImageReady(image_ref, spec_image, status.id, status.size, uid, "" if uid is not None else status.username)
+    return ImageReady(image_ref, status.id, uid, "" if uid is not None else status.username)
 
 
 def _count(policy: str, *, is_present: bool | None, must_pull: bool | None) -> None:

@@ -67,15 +67,13 @@ class ImageRequest(Value):
 class ImageReady(Value):
     """The image is present and the pod may use it.
 
-    `image_ref` goes into CRI `ImageSpec.image`, `spec_image` (the name with its tag) into `user_specified_image`.
+    `image_ref` goes into CRI `ImageSpec.image`.
     `uid` and `username`: the image's user, for runAsNonRoot. At most one is set; if none is set, the user is root.
     `present`: the Event of an image that was not pulled. The caller records it when it uses the image.
     """
 
     image_ref: str
-    spec_image: str
     image_id: str
-    size_bytes: int = 0
     uid: int | None = None
     username: str = ""
     present: KubeEvent | None = None

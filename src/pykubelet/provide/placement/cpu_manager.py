@@ -82,10 +82,6 @@ class CpuState(Value):
         """The CPUs of a container, exclusive or of its pod's pool; empty if it has none."""
         return self.assignments.get(uid, {}).get(container, NO_CPUS)
 
-    def cpuset(self, uid: str, container: str) -> frozenset[int]:
-        """The CPUs that a container may run on: its own, or the shared pool."""
-        return self.own(uid, container) or self.default
-
     def assigned(self) -> frozenset[int]:
         """All CPUs that some container or pod has exclusively."""
         parts = (cpus for pod in self.assignments.values() for cpus in pod.values())
@@ -378,13 +374,6 @@ def _with_cpus(state: CpuState, pod: Pod, container: Container, cpus: frozenset[
 
 
 # release
-
-
-def containers_of(pods: Iterable[Pod]) -> dict[str, frozenset[str]]:
-    """The names of the init and regular containers of pods, by pod UID."""
-    return {
-        pod.metadata.uid: frozenset(c.name for c in (*pod.spec.initContainers, *pod.spec.containers)) for pod in pods
-    }
 
 
 def release(state: CpuState, active: Mapping[str, Collection[str]]) -> CpuState:

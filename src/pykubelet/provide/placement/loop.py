@@ -115,7 +115,6 @@ class PlacementLoop:
         files: StateFiles,
         clock: Clock,
         plugins: DevicePlugins | None = None,
-        retry: BackoffPolicy = SAVE_RETRY,
     ) -> None:
         self._managers = managers
         self._inputs = inputs
@@ -124,7 +123,6 @@ class PlacementLoop:
         self._clock = clock
         self._plugins = plugins
         self._wakeup = plugins.changed if plugins is not None else asyncio.Event()
-        self._retry = retry
         self._failed_saves = 0
         self._save_timer: asyncio.TimerHandle | None = None
         self._is_save_due = False
@@ -404,7 +402,7 @@ class PlacementLoop:
             self._save_timer = None
         self._failed_saves = 0 if is_saved else self._failed_saves + 1
         if not is_saved:
-            delay = self._retry.delay_s(self._failed_saves)
+            delay = SAVE_RETRY.delay_s(self._failed_saves)
             self._save_timer = asyncio.get_running_loop().call_later(delay, self._save_again)
 
     def _save_again(self) -> None:

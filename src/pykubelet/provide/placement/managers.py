@@ -36,18 +36,6 @@ from pykubelet.provide.placement.topology_scopes import Admitted, admit, is_plac
 _UNALIGNED = Topology(Policy.NONE, Scope.CONTAINER, ())
 
 
-class PluginCall(Protocol):
-    """A call of a device plugin's `Allocate`: one resource of one container."""
-
-    @property
-    def container(self) -> str:
-        """The container's name."""
-
-    @property
-    def resource(self) -> str:
-        """The name of the resource."""
-
-
 class DeviceProvider(Provider, Protocol):
     """The devices of all plugins, with what pods have of them. Implemented in provide/placement/devices."""
 
@@ -71,7 +59,7 @@ class DeviceProvider(Provider, Protocol):
         """The provider that knows which devices the plugin prefers."""
 
     def unanswered(self, pod_uid: str) -> tuple[Any, ...]:
-        """The `PluginCall`s that are still to be made for the pod, in the order of allocation."""
+        """The calls of `Allocate` of device plugins that are still to be made for the pod, in the order of allocation."""
 
     def with_response(self, pod_uid: str, call: Any, response: bytes) -> Self:
         """The provider after a plugin's `Allocate`."""

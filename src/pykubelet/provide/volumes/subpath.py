@@ -40,11 +40,11 @@ class Subpaths:
         self._flight = flight
 
     async def prepare_subpath(
-        self, uid: PodUID, volume: str, container: str, index: int, sub_path: str, mode: int | None = None
+        self, uid: PodUID, volume: str, container: str, index: int, sub_path: str
     ) -> str | SubPathError:
         """The host path to bind for `volumeMounts[index]` of a container, or why there is none.
 
-        `sub_path` is already expanded. Directories that are missing get `mode`, or else the mode of the volume.
+        `sub_path` is already expanded. Directories that are missing get the mode of the volume.
         """
         if sub_path.startswith("/"):
             return SubPathError(f"error SubPath `{sub_path}` must not be an absolute path")
@@ -59,7 +59,7 @@ class Subpaths:
         root, target = mounted.host_path, self._paths.subpath(uid, mounted.spec_name or volume, container, index)
 
         def work() -> None:
-            _make_missing(root, sub_path, mode)
+            _make_missing(root, sub_path)
             try:
                 bind_beneath(root, sub_path, target)
             except HostError as error:
@@ -109,7 +109,7 @@ class _Stopped(VolumesError):
         self.what = what
 
 
-def _make_missing(root: str, sub_path: str, mode: int | None) -> None:
+def _make_missing(root: str, sub_path: str) -> None:
     """Make the directories that are missing. Made later by other programs, they would have a mode that the pod's group cannot use."""
     try:
         if subpaths.is_beneath(root, sub_path):
@@ -117,7 +117,7 @@ def _make_missing(root: str, sub_path: str, mode: int | None) -> None:
         found = files.stat_file(root)
         if found is None:
             raise HostError("stat", root, "ENOENT", "no such file or directory")
-        subpaths.make_beneath(root, sub_path, found.mode & _MODE_BITS if mode is None else mode)
+        subpaths.make_beneath(root, sub_path, found.mode & _MODE_BITS)
     except HostError as error:
         if error.errno_name != "EXDEV":  # a path out of the volume is refused when it is bound, whatever is there
             raise _Stopped("create subPath directory") from error

@@ -22,7 +22,7 @@ class NodeRegistration(Value):
 
     `labels`: the node's own and the given ones. `node_ips`: of `--node-ip`. `info`: without the runtime's version. `features`:
     the declared features (KEP-5328). `max_images` < 0: all. `reset_extended`: set extended resources of an earlier run to 0,
-    because they have no plugin any more. `root_dir`: `--root-dir`. `local_storage`: `localStorageCapacityIsolation`, whether
+    because they have no plugin any more. `local_storage`: `localStorageCapacityIsolation`, whether
     pods can request `ephemeral-storage`. `reads_forbidden`: when the API server forbids to create the Node, see whether it
     exists (off with the gate KubeletRegistrationGetOnExistsOnly). `decimal_storage`: as in `Behavior`.
     """
@@ -41,7 +41,6 @@ class NodeRegistration(Value):
     features: tuple[str, ...] = ()
     max_images: int = 50
     reset_extended: bool = True
-    root_dir: str = "/var/lib/kubelet"
     local_storage: bool = True
     reads_forbidden: bool = True
     decimal_storage: bool = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
 from pykubelet.base.api.auth import SubjectAccessReview, TokenReview, TokenReviewSpec
@@ -45,7 +45,7 @@ ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 class Reviewer(Protocol):
     """The part of the API client that is used here. Raises ApiError."""
 
-    async def create(self, path: str, body: object, kind: type[T], query: Mapping[str, str] | None = None) -> T:
+    async def create(self, path: str, body: object, kind: type[T]) -> T:
         """Create `body` at `path` and decode the answer as `kind`. Raises ApiError."""
         ...
 

@@ -262,7 +262,7 @@ class FakeState:
             raise Refused(CriCode.NOT_FOUND, message)
         return container
 
-    def write_log(self, container: FakeContainer, output: bytes, stream: str = "stdout") -> None:
+    def write_log(self, container: FakeContainer, output: bytes) -> None:
         """Append to the container's log in CRI format. The first write creates the file, even if it is empty."""
         if not container.log_file:
             return
@@ -270,7 +270,7 @@ class FakeState:
         stamp = datetime.fromtimestamp(self._clock.wall(), UTC).isoformat().replace("+00:00", "Z")
         with open(container.log_file, "ab") as log:
             for line in output.splitlines():
-                log.write(f"{stamp} {stream} F ".encode() + line + b"\n")
+                log.write(f"{stamp} stdout F ".encode() + line + b"\n")
 
     # Images
 

@@ -311,8 +311,6 @@ def _http_get(action: HTTPGetAction) -> dict[str, Any]:
 class RestoredContainer(Value):
     """The fields in a container's annotations. None or "": missing or invalid."""
 
-    hash: str = ""
-    restart_count: int = 0
     deletion_grace_s: int | None = None
     termination_grace_s: int | None = None
     termination_message_path: str = ""
@@ -324,8 +322,6 @@ class RestoredContainer(Value):
 def restored_container(annotations: Mapping[str, str]) -> RestoredContainer:
     """Read the annotations of a container. Invalid values count as missing."""
     return RestoredContainer(
-        hash=annotations.get(labels.CONTAINER_HASH, ""),
-        restart_count=_number(annotations, labels.CONTAINER_RESTART_COUNT) or 0,
         deletion_grace_s=_number(annotations, labels.POD_DELETION_GRACE_PERIOD),
         termination_grace_s=_number(annotations, labels.POD_TERMINATION_GRACE_PERIOD),
         termination_message_path=annotations.get(labels.CONTAINER_TERMINATION_MESSAGE_PATH, ""),

@@ -69,9 +69,9 @@ def device_of(path: str) -> str:
     return f"{os.major(device)}:{os.minor(device)}"
 
 
-def device_path(path: str, sys: str = "/sys") -> str:
+def device_path(path: str) -> str:
     """The block device of `path` as mounts name it (`/dev/sda1`, `/dev/mapper/root`); "" if there is none."""
-    link = f"{sys}/dev/block/{device_of(path)}"
+    link = f"/sys/dev/block/{device_of(path)}"
     try:
         name = os.path.basename(os.readlink(link))
     except OSError:
@@ -80,15 +80,15 @@ def device_path(path: str, sys: str = "/sys") -> str:
     return f"/dev/mapper/{mapped}" if mapped else f"/dev/{name}"
 
 
-def read_processes(pids: Iterable[int], proc: str = "/proc") -> ProcessesUse:
+def read_processes(pids: Iterable[int]) -> ProcessesUse:
     """The open files of these processes. Processes that have ended count no files. The limit is that of the first one."""
     count = descriptors = sockets = 0
     limit: int | None = None
     for pid in pids:
         if not count:
-            limit = _open_files_limit(read_file(f"{proc}/{pid}/limits"))
+            limit = _open_files_limit(read_file(f"/proc/{pid}/limits"))
         count += 1
-        for target in _open_targets(f"{proc}/{pid}/fd"):
+        for target in _open_targets(f"/proc/{pid}/fd"):
             descriptors += 1
             sockets += target.startswith("socket:")
     return ProcessesUse(count, descriptors, sockets, limit)

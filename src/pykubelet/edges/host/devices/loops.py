@@ -25,11 +25,11 @@ DETACH_S = 5.0
 _STEP_S = 0.02
 
 
-def find_loops(backing: str, sys_block: str = "/sys/block") -> list[str]:
+def find_loops(backing: str) -> list[str]:
     """The loop devices, such as `/dev/loop3`, whose backing file is at `backing`, or was there until it was deleted."""
     found, real = [], os.path.realpath(backing)
-    for name in sorted(files.names_in(sys_block)):
-        if _LOOP.fullmatch(name) and _backing_file(f"{sys_block}/{name}") in (backing, real):
+    for name in sorted(files.names_in("/sys/block")):
+        if _LOOP.fullmatch(name) and _backing_file(f"/sys/block/{name}") in (backing, real):
             found.append(f"/dev/{name}")
     return found
 

@@ -40,11 +40,6 @@ class HostError(Exception):
         return self.errno_name in ("ENOSPC", "EDQUOT")
 
     @property
-    def is_read_only(self) -> bool:
-        """Whether the file system is mounted read-only."""
-        return self.errno_name == "EROFS"
-
-    @property
     def is_busy(self) -> bool:
         """Whether the object is in use: a mount point, or a cgroup with processes or children."""
         return self.errno_name in ("EBUSY", "ENOTEMPTY")
@@ -71,10 +66,9 @@ def reason_of(number: int) -> str:
     return text[:1].lower() + text[1:]
 
 
-def host_error(op: str, path: str, number: int, detail: str = "") -> HostError:
+def host_error(op: str, path: str, number: int) -> HostError:
     """A `HostError` for an errno number."""
-    message = reason_of(number)
-    return HostError(op, path, errno_name(number), f"{message} ({detail})" if detail else message)
+    return HostError(op, path, errno_name(number), reason_of(number))
 
 
 def translated(op: str, path: str, error: OSError) -> HostError:

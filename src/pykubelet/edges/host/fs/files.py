@@ -487,10 +487,10 @@ def change_mode(path: str, mode: int) -> None:
         os.chmod(path, mode)
 
 
-def change_owner(path: str, uid: int, gid: int, follow: bool = True) -> None:
+def change_owner(path: str, uid: int, gid: int) -> None:
     """Change owner and group; -1 keeps the current one."""
     with translating("chown", path):
-        os.chown(path, uid, gid, follow_symlinks=follow)
+        os.chown(path, uid, gid)
 
 
 def gzip_file(path: str) -> str:

@@ -69,7 +69,6 @@ class FsUsage(Value):
     available_bytes: int
     inodes: int
     inodes_free: int
-    fs_id: int
 
     @property
     def used_bytes(self) -> int:
@@ -247,11 +246,11 @@ def mount_by_program(
         raise HostError("mount", target, "EIO", f"{text}{_lack(fs_type)}")
 
 
-def _lack(fs_type: str, proc: str = "/proc") -> str:
+def _lack(fs_type: str) -> str:
     """What the node lacks for file systems of this type: a helper of mount(8), or support in the kernel; "" if it has both."""
     if missing := missing_helper(fs_type):
         return missing
-    with contextlib.suppress(OSError), open(f"{proc}/filesystems", encoding="ascii", errors="replace") as table:
+    with contextlib.suppress(OSError), open("/proc/filesystems", encoding="ascii", errors="replace") as table:
         if fs_type not in table.read().split():  # mounting has loaded the module, if there is one
             return f"the kernel of this node has no file system {fs_type}, or its module is not installed"
     return ""
@@ -367,12 +366,9 @@ def resize_tmpfs(target: str, size_bytes: int) -> None:
         libc.mount(None, target, None, libc.MS_REMOUNT | _locked_flags(target), f"size={whole_pages}")
 
 
-def mount_huge_pages(target: str, page_size: int, size_bytes: int = 0) -> None:
-    """Mount a hugetlbfs with pages of `page_size` bytes. `size_bytes` 0 leaves the kernel's own limit."""
-    options = [f"pagesize={page_size}"]
-    if size_bytes > 0:
-        options.append(f"size={size_bytes}")
-    mount("nodev", target, "hugetlbfs", tuple(options))
+def mount_huge_pages(target: str, page_size: int) -> None:
+    """Mount a hugetlbfs with pages of `page_size` bytes, and the kernel's own limit."""
+    mount("nodev", target, "hugetlbfs", (f"pagesize={page_size}",))
 
 
 def tmpfs_no_swap_supported(kernel_release: str, trial_dir: str) -> bool:
@@ -410,5 +406,4 @@ def read_fs_usage(path: str) -> FsUsage:
         available_bytes=result.f_bavail * unit,
         inodes=result.f_files,
         inodes_free=result.f_ffree,
-        fs_id=result.f_fsid,
     )

@@ -17,11 +17,10 @@ MAX_ENTRIES = 20_000
 
 
 class ShownFile(Value):
-    """An open file, which the caller must close. `changed_at`: wall seconds."""
+    """An open file, which the caller must close."""
 
     descriptor: int
     size: int
-    changed_at: float
 
 
 class ShownDirectory(Value):
@@ -45,7 +44,7 @@ def open_shown(root: str, path: str) -> ShownFile | ShownDirectory:
             os.close(found)
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode):
-            return ShownFile(descriptor, status.st_size, status.st_mtime)
+            return ShownFile(descriptor, status.st_size)
         try:
             return ShownDirectory(_names(descriptor))
         finally:

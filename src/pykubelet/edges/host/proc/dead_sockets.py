@@ -28,13 +28,13 @@ _REQUEST = struct.Struct("=BBBBI")
 _TABLE_BYTES = 64 << 20
 
 
-def is_dying(pid: int, proc: str = "/proc") -> bool:
+def is_dying(pid: int) -> bool:
     """Whether the process was killed and has not ended: its main thread has, and all others are to end."""
     try:
-        if _state(f"{proc}/{pid}/stat") != "Z":
+        if _state(f"/proc/{pid}/stat") != "Z":
             return False
-        others = [name for name in os.listdir(f"{proc}/{pid}/task") if name != str(pid)]
-        return bool(others) and all(_is_killed(f"{proc}/{pid}/task/{name}/status") for name in others)
+        others = [name for name in os.listdir(f"/proc/{pid}/task") if name != str(pid)]
+        return bool(others) and all(_is_killed(f"/proc/{pid}/task/{name}/status") for name in others)
     except (HostError, OSError):
         return False
 

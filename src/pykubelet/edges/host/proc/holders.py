@@ -48,19 +48,18 @@ class HolderSearch:
     `is_complete`: everything was looked at.
     """
 
-    def __init__(self, paths: tuple[str, ...], proc: str = "/proc") -> None:
+    def __init__(self, paths: tuple[str, ...]) -> None:
         self.holders: list[Holder] = []
         self.mounts: list[OtherMount] = []
         self.is_complete = False
         self._paths = paths
-        self._proc = proc
         self._namespaces: dict[str, int] = {}
 
     def run(self, deadline_s: float) -> None:
         """Search for `deadline_s` seconds at most, not counting a process that blocks. Never raises."""
         until = time.monotonic() + deadline_s
         try:
-            table = read_mounts(self._proc)
+            table = read_mounts()
         except HostError:
             table = ()
         here = tuple(mount for mount in table if self._is_below(mount.target))
@@ -92,26 +91,26 @@ class HolderSearch:
     # Processes
 
     def _pids(self) -> list[int]:
-        return sorted(int(name) for name in os.listdir(self._proc) if name.isdigit())
+        return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
 
     def _namespace(self, pid: str) -> str:
-        return _link(f"{self._proc}/{pid}/ns/mnt")
+        return _link(f"/proc/{pid}/ns/mnt")
 
     def _add_process(self, pid: int) -> None:
         for link, use in _LINKS.items():
-            path = _link(f"{self._proc}/{pid}/{link}")
+            path = _link(f"/proc/{pid}/{link}")
             if self._is_below(path):
                 self._add(pid, use, path)
         try:
-            descriptors = os.listdir(f"{self._proc}/{pid}/fd")
+            descriptors = os.listdir(f"/proc/{pid}/fd")
         except OSError:
             return
-        held = [path for fd in descriptors if self._is_below(path := _link(f"{self._proc}/{pid}/fd/{fd}"))]
+        held = [path for fd in descriptors if self._is_below(path := _link(f"/proc/{pid}/fd/{fd}"))]
         if held:
             self._add(pid, "open file" if len(held) == 1 else f"{len(held)} open files", held[0])
 
     def _add_mappings(self, pid: int) -> None:
-        text = _text(f"{self._proc}/{pid}/maps")
+        text = _text(f"/proc/{pid}/maps")
         if not any(path in text for path in self._paths):
             return
         found = {line.split(maxsplit=5)[-1] for line in text.splitlines() if "/" in line}
@@ -121,12 +120,12 @@ class HolderSearch:
 
     def _add(self, pid: int, use: str, path: str) -> None:
         if len(self.holders) < MAX_FOUND:
-            groups = _text(f"{self._proc}/{pid}/cgroup").splitlines()
+            groups = _text(f"/proc/{pid}/cgroup").splitlines()
             group = max((line.rpartition(":")[2] for line in groups), key=len, default="")
             self.holders.append(Holder(pid, self._name(pid), use, path, group))
 
     def _name(self, pid: int) -> str:
-        return _text(f"{self._proc}/{pid}/comm").strip()
+        return _text(f"/proc/{pid}/comm").strip()
 
     def _is_below(self, path: str) -> bool:
         return any(path == directory or path.startswith(f"{directory}/") for directory in self._paths)
@@ -144,13 +143,13 @@ class HolderSearch:
         ours = [mount for mount in here if mount.target in self._paths or len(here) == 1]
         devices = {(mount.device, mount.root) for mount in ours}
         propagating = {(mount.target, mount.shared) for mount in ours if mount.shared is not None}
-        for mount in parse_mountinfo(_text(f"{self._proc}/{pid}/mountinfo")) if devices else ():
+        for mount in parse_mountinfo(_text(f"/proc/{pid}/mountinfo")) if devices else ():
             is_copy = not propagating.isdisjoint({(mount.target, mount.shared), (mount.target, mount.master)})
             if (mount.device, mount.root) in devices and not is_copy and len(self.mounts) < MAX_FOUND:
                 self.mounts.append(OtherMount(pid, self._name(pid), mount.target))
 
     def _add_kernel(self) -> None:
-        for path, use in (*_loop_files(), *_swap_files(self._proc)):
+        for path, use in (*_loop_files(), *_swap_files()):
             if self._is_below(path) and len(self.holders) < MAX_FOUND:
                 self.holders.append(Holder(0, "kernel", use, path))
 
@@ -167,8 +166,8 @@ def _loop_files() -> Iterator[tuple[str, str]]:
             yield path.removesuffix(" (deleted)"), f"loop device /dev/{name}"
 
 
-def _swap_files(proc: str) -> Iterator[tuple[str, str]]:
-    for line in _text(f"{proc}/swaps").splitlines()[1:]:
+def _swap_files() -> Iterator[tuple[str, str]]:
+    for line in _text("/proc/swaps").splitlines()[1:]:
         yield line.split(" ", 1)[0], "swap file"
 
 

@@ -32,11 +32,10 @@ _INITIAL_USER_NAMESPACE = ["0", "0", "4294967295"]
 
 
 class HugePages(Value):
-    """Huge pages of one size (bytes): how many there are, and how many are free."""
+    """Huge pages of one size (bytes), and how many there are."""
 
     size: int
     total: int
-    free: int
 
 
 class DefaultRoute(Value):
@@ -138,14 +137,13 @@ def read_huge_pages(root: str = "/") -> tuple[HugePages, ...]:
         size = name.removeprefix("hugepages-").removesuffix("kB")
         if not size.isdigit():
             continue
-        total, free = (_number(f"{base}/{name}/{file}") for file in ("nr_hugepages", "free_hugepages"))
-        found.append(HugePages(int(size) * 1024, total, free))
+        found.append(HugePages(int(size) * 1024, _number(f"{base}/{name}/nr_hugepages")))
     return tuple(sorted(found, key=lambda pages: pages.size))
 
 
-def _number(path: str, default: int = 0) -> int:
+def _number(path: str) -> int:
     text = _optional(path).strip()
-    return int(text) if text.isdigit() else default
+    return int(text) if text.isdigit() else 0
 
 
 def read_id(files: Iterable[str], root: str = "/") -> str:

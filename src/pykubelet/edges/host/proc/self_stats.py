@@ -33,23 +33,23 @@ class SelfStats(Value):
     network_out: int = 0
 
 
-def read_self(proc: str = "/proc") -> SelfStats:
+def read_self() -> SelfStats:
     """This process's current usage; 0 for figures that cannot be read."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    pages = read_file(f"{proc}/self/statm").split()
-    fields = read_file(f"{proc}/self/stat").rpartition(")")[2].split()
+    pages = read_file("/proc/self/statm").split()
+    fields = read_file("/proc/self/stat").rpartition(")")[2].split()
     started = int(fields[_STARTED_FIELD]) / _TICKS if len(fields) > _STARTED_FIELD else 0.0
     try:
-        files = len(os.listdir(f"{proc}/self/fd"))
+        files = len(os.listdir("/proc/self/fd"))
     except OSError:
         files = 0
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    network = _network_bytes(read_file(f"{proc}/self/net/netstat"))
+    network = _network_bytes(read_file("/proc/self/net/netstat"))
     return SelfStats(
         cpu_s=used.ru_utime + used.ru_stime,
         resident=int(pages[1]) * _PAGE if len(pages) > 1 else 0,
         virtual=int(pages[0]) * _PAGE if pages else 0,
-        started_at=read_boot_time(proc) + started,
+        started_at=read_boot_time() + started,
         open_files=files,
         max_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         virtual_limit=limit if limit != resource.RLIM_INFINITY else _NO_LIMIT,
@@ -58,15 +58,15 @@ def read_self(proc: str = "/proc") -> SelfStats:
     )
 
 
-def start_ticks(pid: int, proc: str = "/proc") -> int | None:
+def start_ticks(pid: int) -> int | None:
     """When a process was started, in the kernel's ticks since boot; None if there is no such process."""
-    fields = read_file(f"{proc}/{pid}/stat").rpartition(")")[2].split()
+    fields = read_file(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return int(fields[_STARTED_FIELD]) if len(fields) > _STARTED_FIELD else None
 
 
-def anonymous_memory(proc: str = "/proc") -> int:
+def anonymous_memory() -> int:
     """The bytes of memory that only this process uses: those that the kernel counts as `anon-rss` when it kills a process."""
-    pages = read_file(f"{proc}/self/statm").split()
+    pages = read_file("/proc/self/statm").split()
     return (int(pages[1]) - int(pages[2])) * _PAGE if len(pages) > 2 else 0
 
 

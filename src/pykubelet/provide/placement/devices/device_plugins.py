@@ -284,7 +284,7 @@ class NodeDevicePlugins:
 
     def _take(self, endpoint: _Endpoint, listed: DeviceResource) -> None:
         options = endpoint.options
-        resource = replace(listed, prefers=options.prefers, needs_pre_start=options.needs_pre_start)
+        resource = replace(listed, prefers=options.prefers)
         if resource != self._resources.get(endpoint.resource):
             self._removed -= {endpoint.resource}
             self._set(endpoint.resource, resource)

@@ -13,7 +13,7 @@ import os
 
 from pykubelet.base.model.ids import PodUID, is_pod_uid
 from pykubelet.base.model.paths import Beneath
-from pykubelet.edges.host.devices.block_devices import device_size, is_block_device, open_device
+from pykubelet.edges.host.devices.block_devices import is_block_device, open_device
 from pykubelet.edges.host.devices.loops import attach_loop, detach_loop, find_loops
 from pykubelet.edges.host.fs import beneath, files, mounts
 from pykubelet.edges.host.fs.beneath import list_entries
@@ -23,7 +23,7 @@ from pykubelet.provide.volumes.disks.block_paths import BlockMap
 from pykubelet.provide.volumes.kind import UncertainError, VolumesError
 from pykubelet.provide.volumes.mounted_parents import refuse_mounted, refuse_mounts_above
 
-MAP_DEVICE, EVAL_LINKS, MAP_VOLUME = "MapPodDevice", "EvalHostSymlinks", "MapBlockVolume"
+EVAL_LINKS, MAP_VOLUME = "EvalHostSymlinks", "MapBlockVolume"
 
 
 def map_device(device: str, map: BlockMap) -> None:
@@ -112,8 +112,3 @@ def remove_map(directory: Beneath) -> None:
     close_map(directory)
     if beneath.stat_file(directory) is not None:
         beneath.remove_dir(directory)
-
-
-def mapped_size(map: BlockMap) -> int:
-    """The size of the device in bytes. HostError if it is not mapped."""
-    return device_size(map.file)
