@@ -74,7 +74,7 @@ def test_no_answer_of_a_driver_costs_much(tmp_path: Path, name: str) -> None:
         connection = DraConnection(path, "v1.DRAPlugin")
         try:
             async with asyncio.timeout(LONGEST_S):
-                await connection.prepare(CLAIMS)
+                await connection.prepare("driver", CLAIMS)
         except (RpcError, TimeoutError):
             pass
         finally:

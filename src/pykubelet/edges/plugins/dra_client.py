@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
 from pykubelet.base.kit.values import Value
+from pykubelet.base.model.claims import ClaimDevice
 from pykubelet.edges.plugins import dra_health_pb2 as health_pb
 from pykubelet.edges.plugins import dra_pb2 as pb
 from pykubelet.edges.plugins.channels import plugin_channel
@@ -38,20 +39,10 @@ class DraClaim(Value):
     name: str
 
 
-class PreparedDevice(Value):
-    """One device of a prepared claim. `share_id`: empty for a whole device."""
-
-    requests: tuple[str, ...]
-    pool: str
-    device: str
-    cdi: tuple[str, ...]
-    share_id: str = ""
-
-
 class PreparedClaim(Value):
     """The answer for one claim: its devices, or why it could not be prepared."""
 
-    devices: tuple[PreparedDevice, ...] = ()
+    devices: tuple[ClaimDevice, ...] = ()
     error: str = ""
 
 
@@ -96,13 +87,15 @@ class DraConnection:
         """Close the connection. Calls in flight fail with code Canceled."""
         self._channel.close()
 
-    async def prepare(self, claims: Sequence[DraClaim]) -> dict[str, PreparedClaim]:
-        """Prepare claims. Returns the answers by the claims' UIDs. Raises RpcError."""
+    async def prepare(self, driver: str, claims: Sequence[DraClaim]) -> dict[str, PreparedClaim]:
+        """Prepare claims. `driver`: its name. Returns the answers by the claims' UIDs. Raises RpcError."""
         request = pb.NodePrepareResourcesRequest(claims=_claims(claims))
         answer = await self._call("NodePrepareResources", request, pb.NodePrepareResourcesResponse)
         _check_size(answer.claims, len(claims))
         return {
-            uid[:MAX_UID]: PreparedClaim(tuple(_device(device) for device in claim.devices), claim.error[:MAX_ERROR])
+            uid[:MAX_UID]: PreparedClaim(
+                tuple(_device(driver, device) for device in claim.devices), claim.error[:MAX_ERROR]
+            )
             for uid, claim in answer.claims.items()
         }
 
@@ -159,9 +152,9 @@ def _too_many(what: str) -> RpcError:
     return RpcError(Code.RESOURCE_EXHAUSTED, f"the driver's message has {what}, more than are accepted")
 
 
-def _device(device: pb.Device) -> PreparedDevice:
+def _device(driver: str, device: pb.Device) -> ClaimDevice:
     requests, cdi = tuple(device.request_names), tuple(device.cdi_device_ids)
-    return PreparedDevice(requests, device.pool_name, device.device_name, cdi, device.share_id)
+    return ClaimDevice(driver, device.pool_name, device.device_name, requests, cdi, device.share_id)
 
 
 def _report(health: health_pb.DeviceHealth) -> DeviceReport:

@@ -86,7 +86,7 @@ class Drivers:
         connection = self.connection(driver)
         with _Measured(driver, connection.method("NodePrepareResources")) as measured:
             try:
-                return await connection.prepare(claims)
+                return await connection.prepare(driver, claims)
             except RpcError as error:
                 measured.error = error
                 raise ClaimError(f"NodePrepareResources: {error}", driver) from error

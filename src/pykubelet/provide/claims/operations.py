@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.resource_claims import ApiClaim, claims_path
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.claims import ClaimDevice
 from pykubelet.base.model.ids import PodUID
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.plugins.dra_client import DraClaim, PreparedClaim
@@ -123,12 +122,8 @@ class ClaimOperations:
         await self._save("checkpoint ResourceClaim state")
 
     def _take_devices(self, key: ClaimKey, driver: str, answer: PreparedClaim) -> None:
-        devices = tuple(
-            ClaimDevice(driver, device.pool, device.device, device.requests, device.cdi, device.share_id)
-            for device in answer.devices
-        )
         info = self.cache[key]
-        self.cache = with_info(self.cache, replace(info, drivers={**info.drivers, driver: devices}))
+        self.cache = with_info(self.cache, replace(info, drivers={**info.drivers, driver: answer.devices}))
 
     # Unprepare
 
