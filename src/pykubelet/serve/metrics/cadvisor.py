@@ -12,11 +12,21 @@ from collections.abc import Callable, Iterator
 from pykubelet.base.kit.exposition import with_labels
 from pykubelet.base.kit.metrics import Labels, MetricFamily, MetricSample
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.model.usage import FileSystemUse, GroupUse, InterfaceUse, NetworkUse, PodUse, Usage
+from pykubelet.base.model.usage import (
+    CpuUse,
+    FileSystemUse,
+    GroupUse,
+    InterfaceUse,
+    MemoryUse,
+    NetworkUse,
+    PodUse,
+    Usage,
+)
 from pykubelet.serve.metrics.cadvisor_details import SeenGroup, detail_families
 
 NANO, MICRO = 1e9, 1e6
 NO_LIMIT = 0
+_COUNTERS = ("_total", "_failcnt")
 
 
 class MachineFacts(Value):
@@ -45,14 +55,18 @@ class _Seen(Value):
 
 
 class _Metric(Value):
-    """`is_timed`: the samples have the time of the measurement; not so what is set when a container is made."""
+    """A counter if its name ends like one, else a gauge. `is_timed`: the samples have the time of the measurement; not so what is
+    set when a container is made."""
 
     name: str
-    kind: str
     help: str
     read: Callable[[_Seen], float | None]
     more: Labels = ()
     is_timed: bool = True
+
+    @property
+    def kind(self) -> str:
+        return "counter" if self.name.endswith(_COUNTERS) else "gauge"
 
 
 def _labels(container: str = "", id: str = "", image: str = "", name: str = "", pod: PodUse | None = None) -> Labels:
@@ -133,9 +147,13 @@ def _pressure(resource: str, *, full: bool) -> Callable[[_Seen], float | None]:
     return read
 
 
-def _throttling(read: Callable[[GroupUse], float]) -> Callable[[_Seen], float | None]:
+def _throttling(read: Callable[[CpuUse], float]) -> Callable[[_Seen], float | None]:
     """A reader of throttling figures, which exist only for cgroups with a limit."""
-    return lambda cgroup: read(cgroup.group) if cgroup.group.cpu.quota_us else None
+    return lambda cgroup: read(cgroup.group.cpu) if cgroup.group.cpu.quota_us else None
+
+
+def _of_memory(read: Callable[[MemoryUse], float | None]) -> Callable[[_Seen], float | None]:
+    return lambda cgroup: read(cgroup.group.memory)
 
 
 _CPU_TIME = "Cumulative {} cpu time consumed in seconds."
@@ -148,7 +166,7 @@ _FAULTS: tuple[tuple[str, str, Callable[[_Seen], float]], ...] = (
 _SPEC: tuple[tuple[str, str, Callable[[_Seen], float | None]], ...] = (
     ("cpu_shares", "CPU share of the container.", lambda s: s.group.cpu.shares),
     ("cpu_period", "CPU period of the container.", lambda s: s.group.cpu.period_us),
-    ("cpu_quota", "CPU quota of the container.", _throttling(lambda g: g.cpu.quota_us)),
+    ("cpu_quota", "CPU quota of the container.", _throttling(lambda c: c.quota_us)),
     ("memory_limit_bytes", "Memory limit for the container.", lambda s: s.group.memory.limit or NO_LIMIT),
     (
         "memory_swap_limit_bytes",
@@ -157,123 +175,59 @@ _SPEC: tuple[tuple[str, str, Callable[[_Seen], float | None]], ...] = (
     ),
     ("memory_reservation_limit_bytes", "Memory reservation limit for the container.", lambda _: 0),
 )
+_THROTTLING: tuple[tuple[str, str, Callable[[CpuUse], float]], ...] = (
+    ("periods", "Number of elapsed enforcement period intervals.", lambda c: c.periods),
+    ("throttled_periods", "Number of throttled period intervals.", lambda c: c.throttled_periods),
+    ("throttled_seconds", "Total time duration the container has been throttled.", lambda c: c.throttled_ns / NANO),
+)
+_ALL_MEMORY = "Current memory usage in bytes, including all memory regardless of when it was accessed"
+_MEMORY: tuple[tuple[str, str, Callable[[MemoryUse], float | None]], ...] = (
+    ("cache", "Number of bytes of page cache memory.", lambda m: m.cache),
+    ("rss", "Size of RSS in bytes.", lambda m: m.rss),
+    ("kernel_usage", "Size of kernel memory allocated in bytes.", lambda m: m.kernel),
+    ("mapped_file", "Size of memory mapped files in bytes.", lambda m: m.mapped_file),
+    ("swap", "Container swap usage in bytes.", lambda m: m.swap or 0),
+    ("usage_bytes", _ALL_MEMORY, lambda m: m.usage),
+    ("max_usage_bytes", "Maximum memory usage recorded in bytes", lambda m: m.peak),
+    ("working_set_bytes", "Current working set in bytes.", lambda m: m.working_set),
+    ("total_active_file_bytes", "Current total active file in bytes.", lambda m: m.active_file),
+    ("total_inactive_file_bytes", "Current total inactive file in bytes.", lambda m: m.inactive_file),
+    ("failcnt", "Number of memory usage hits limits", lambda m: m.fail_count),
+)
+_OOM = "Count of out of memory events observed for the container"
 _METRICS = (
-    _Metric(
-        "container_last_seen", "gauge", "Last time a container was seen by the exporter", lambda s: int(s.group.at)
-    ),
+    _Metric("container_last_seen", "Last time a container was seen by the exporter", lambda s: int(s.group.at)),
     _Metric(
         "container_start_time_seconds",
-        "gauge",
         "Start time of the container since unix epoch in seconds.",
         lambda s: int(s.started_at),
         is_timed=False,
     ),
-    _Metric(
-        "container_cpu_user_seconds_total", "counter", _CPU_TIME.format("user"), lambda s: s.group.cpu.user_ns / NANO
-    ),
-    _Metric(
-        "container_cpu_system_seconds_total",
-        "counter",
-        _CPU_TIME.format("system"),
-        lambda s: s.group.cpu.system_ns / NANO,
-    ),
+    _Metric("container_cpu_user_seconds_total", _CPU_TIME.format("user"), lambda s: s.group.cpu.user_ns / NANO),
+    _Metric("container_cpu_system_seconds_total", _CPU_TIME.format("system"), lambda s: s.group.cpu.system_ns / NANO),
     _Metric(
         "container_cpu_usage_seconds_total",
-        "counter",
         "Cumulative cpu time consumed in seconds.",
         lambda s: s.group.cpu.total_ns / NANO,
         (("cpu", "total"),),
     ),
-    _Metric(
-        "container_cpu_cfs_periods_total",
-        "counter",
-        "Number of elapsed enforcement period intervals.",
-        _throttling(lambda g: g.cpu.periods),
-    ),
-    _Metric(
-        "container_cpu_cfs_throttled_periods_total",
-        "counter",
-        "Number of throttled period intervals.",
-        _throttling(lambda g: g.cpu.throttled_periods),
-    ),
-    _Metric(
-        "container_cpu_cfs_throttled_seconds_total",
-        "counter",
-        "Total time duration the container has been throttled.",
-        _throttling(lambda g: g.cpu.throttled_ns / NANO),
-    ),
-    *(_Metric(f"container_spec_{name}", "gauge", text, read, is_timed=False) for name, text, read in _SPEC),
-    _Metric("container_memory_cache", "gauge", "Number of bytes of page cache memory.", lambda s: s.group.memory.cache),
-    _Metric("container_memory_rss", "gauge", "Size of RSS in bytes.", lambda s: s.group.memory.rss),
-    _Metric(
-        "container_memory_kernel_usage",
-        "gauge",
-        "Size of kernel memory allocated in bytes.",
-        lambda s: s.group.memory.kernel,
-    ),
-    _Metric(
-        "container_memory_mapped_file",
-        "gauge",
-        "Size of memory mapped files in bytes.",
-        lambda s: s.group.memory.mapped_file,
-    ),
-    _Metric("container_memory_swap", "gauge", "Container swap usage in bytes.", lambda s: s.group.memory.swap or 0),
-    _Metric(
-        "container_memory_usage_bytes",
-        "gauge",
-        "Current memory usage in bytes, including all memory regardless of when it was accessed",
-        lambda s: s.group.memory.usage,
-    ),
-    _Metric(
-        "container_memory_max_usage_bytes",
-        "gauge",
-        "Maximum memory usage recorded in bytes",
-        lambda s: s.group.memory.peak,
-    ),
-    _Metric(
-        "container_memory_working_set_bytes",
-        "gauge",
-        "Current working set in bytes.",
-        lambda s: s.group.memory.working_set,
-    ),
-    _Metric(
-        "container_memory_total_active_file_bytes",
-        "gauge",
-        "Current total active file in bytes.",
-        lambda s: s.group.memory.active_file,
-    ),
-    _Metric(
-        "container_memory_total_inactive_file_bytes",
-        "gauge",
-        "Current total inactive file in bytes.",
-        lambda s: s.group.memory.inactive_file,
-    ),
-    _Metric(
-        "container_memory_failcnt", "counter", "Number of memory usage hits limits", lambda s: s.group.memory.fail_count
-    ),
+    *(_Metric(f"container_cpu_cfs_{name}_total", text, _throttling(read)) for name, text, read in _THROTTLING),
+    *(_Metric(f"container_spec_{name}", text, read, is_timed=False) for name, text, read in _SPEC),
+    *(_Metric(f"container_memory_{name}", text, _of_memory(read)) for name, text, read in _MEMORY),
     *(
         _Metric(
             "container_memory_failures_total",
-            "counter",
             "Cumulative count of memory allocation failures.",
             value,
             (("failure_type", kind), ("scope", scope)),
         )
         for kind, scope, value in _FAULTS
     ),
-    _Metric(
-        "container_oom_events_total",
-        "counter",
-        "Count of out of memory events observed for the container",
-        lambda s: s.group.memory.oom_kills,
-    ),
-    _Metric(
-        "container_threads", "gauge", "Number of threads running inside the container", lambda s: s.group.processes
-    ),
+    _Metric("container_oom_events_total", _OOM, lambda s: s.group.memory.oom_kills),
+    _Metric("container_threads", "Number of threads running inside the container", lambda s: s.group.processes),
     *(
         _Metric(
             f"container_pressure_{resource}_{word}_seconds_total",
-            "counter",
             f"Total time duration {text} {resource}.",
             _pressure(resource, full=full),
         )

@@ -27,15 +27,18 @@ _CPU = "Cumulative cpu time consumed by the {} in core-seconds"
 _MEMORY = "Current working set of the {} in bytes"
 _NODE_SWAP = "Current swap usage of the node in bytes. Reported only on non-windows systems"
 _SWAP = "Current amount of the {} swap usage in bytes. Reported only on non-windows systems"
-_NODE = (
-    _Metric("node_cpu_usage_seconds_total", "counter", _CPU.format("node"), lambda g: g.cpu.total_ns / NANO),
-    _Metric("node_memory_working_set_bytes", "gauge", _MEMORY.format("node"), lambda g: g.memory.working_set),
-    _Metric("node_swap_usage_bytes", "gauge", _NODE_SWAP, lambda g: g.memory.swap),
-)
+
+
+def _of(owner: str, swap: str = _SWAP) -> tuple[_Metric, ...]:
+    return (
+        _Metric(f"{owner}_cpu_usage_seconds_total", "counter", _CPU.format(owner), lambda g: g.cpu.total_ns / NANO),
+        _Metric(f"{owner}_memory_working_set_bytes", "gauge", _MEMORY.format(owner), lambda g: g.memory.working_set),
+        _Metric(f"{owner}_swap_usage_bytes", "gauge", swap.format(owner), lambda g: g.memory.swap),
+    )
+
+
 _CONTAINER = (
-    _Metric("container_cpu_usage_seconds_total", "counter", _CPU.format("container"), lambda g: g.cpu.total_ns / NANO),
-    _Metric("container_memory_working_set_bytes", "gauge", _MEMORY.format("container"), lambda g: g.memory.working_set),
-    _Metric("container_swap_usage_bytes", "gauge", _SWAP.format("container"), lambda g: g.memory.swap),
+    *_of("container"),
     _Metric(
         "container_swap_limit_bytes",
         "gauge",
@@ -43,11 +46,7 @@ _CONTAINER = (
         lambda g: g.memory.swap_limit,
     ),
 )
-_POD = (
-    _Metric("pod_cpu_usage_seconds_total", "counter", _CPU.format("pod"), lambda g: g.cpu.total_ns / NANO),
-    _Metric("pod_memory_working_set_bytes", "gauge", _MEMORY.format("pod"), lambda g: g.memory.working_set),
-    _Metric("pod_swap_usage_bytes", "gauge", _SWAP.format("pod"), lambda g: g.memory.swap),
-)
+_NODE, _POD = _of("node", _NODE_SWAP), _of("pod")
 
 
 def resource_families(usage: Usage, *, with_hidden: bool = False) -> Iterator[MetricFamily]:
