@@ -38,6 +38,7 @@ from pykubelet.base.manifests.validation.errors import (
     local_path_errors,
     mode_errors,
     not_supported,
+    one_of,
     owner_errors,
     required,
     too_long,
@@ -58,21 +59,29 @@ HOST_PATH_TYPES = (
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 
-# Required fields of sources that have no other rule.
+# Required fields of sources.
 _NEEDED: dict[str, tuple[str, ...]] = {
     "awsElasticBlockStore": ("volumeID",),
     "azureDisk": ("diskName", "diskURI"),
     "azureFile": ("secretName", "shareName"),
     "cephfs": ("monitors",),
     "cinder": ("volumeID",),
+    "configMap": ("name",),
+    "csi": ("driver",),
+    "flexVolume": ("driver",),
     "gcePersistentDisk": ("pdName",),
+    "gitRepo": ("repository",),
     "glusterfs": ("endpoints", "path"),
+    "image": ("reference",),
+    "iscsi": ("targetPortal", "iqn"),
+    "nfs": ("server", "path"),
     "persistentVolumeClaim": ("claimName",),
     "photonPersistentDisk": ("pdID",),
     "portworxVolume": ("volumeID",),
     "quobyte": ("registry", "volume"),
     "rbd": ("monitors", "image"),
     "scaleIO": ("gateway", "system", "volumeName"),
+    "secret": ("secretName",),
     "storageos": ("volumeName",),
     "vsphereVolume": ("volumePath",),
 }
@@ -132,10 +141,8 @@ def _validate_source(volume: Volume, meta: ObjectMeta, path: str) -> Errors:
 
 def validate_persistent_source(kind: str, source: object, path: str) -> Errors:
     """The source of a persistent volume, of a kind whose source is like that of a pod's volume (nfs, hostPath, ...)."""
-    if kind in _NEEDED:
-        errors: Errors = [required(f"{path}.{field}") for field in _NEEDED[kind] if not getattr(source, field)]
-        return errors + _partition_errors(source, path)
-    return _RULES[kind](source, path)
+    errors: Errors = [required(f"{path}.{field}") for field in _NEEDED.get(kind, ()) if not getattr(source, field)]
+    return errors + _RULES.get(kind, _partition_errors)(source, path)
 
 
 def _partition_errors(source: object, path: str) -> Errors:
@@ -174,19 +181,17 @@ def _validate_host_path(source: HostPathVolumeSource, path: str) -> Errors:
 
 
 def _validate_git_repo(source: GitRepoVolumeSource, path: str) -> Errors:
-    errors: Errors = [] if source.repository else [required(f"{path}.repository")]
-    return errors + descending_path_errors(source.directory, f"{path}.directory")
+    return descending_path_errors(source.directory, f"{path}.directory")
 
 
 def _validate_nfs(source: NFSVolumeSource, path: str) -> Errors:
-    errors = [required(f"{path}.{field}") for field in ("server", "path") if not getattr(source, field)]
-    if not source.path.startswith("/"):
-        errors.append(invalid(f"{path}.path", source.path, "must be an absolute path"))
-    return errors
+    if source.path.startswith("/"):
+        return []
+    return [invalid(f"{path}.path", source.path, "must be an absolute path")]
 
 
 def _validate_iscsi(source: ISCSIVolumeSource, path: str) -> Errors:
-    errors = [required(f"{path}.{field}") for field in ("targetPortal", "iqn") if not getattr(source, field)]
+    errors: Errors = []
     if source.iqn and not source.iqn.startswith(("iqn", "eui", "naa")):
         errors.append(invalid(f"{path}.iqn", source.iqn, "must be valid format starting with iqn, eui, or naa"))
     if not 0 <= source.lun <= 255:
@@ -224,7 +229,7 @@ def _validate_flocker(source: FlockerVolumeSource, path: str) -> Errors:
 
 
 def _validate_flex(source: FlexVolumeSource, path: str) -> Errors:
-    errors: Errors = [] if source.driver else [required(f"{path}.driver")]
+    errors: Errors = []
     for key in sorted(source.options):
         if f".{key.partition('/')[0].lower()}".endswith((".kubernetes.io", ".k8s.io")):
             detail = "kubernetes.io and k8s.io namespaces are reserved"
@@ -244,14 +249,14 @@ def validate_items(items: tuple[KeyToPath, ...], path: str) -> Errors:
     return errors
 
 
-def _validate_keyed(name: str) -> Callable[[Any, str], Errors]:
-    def validate(source: Any, path: str) -> Errors:
-        errors: Errors = [] if getattr(source, name) else [required(f"{path}.{name}")]
-        errors += mode_errors(source.defaultMode, f"{path}.defaultMode")
-        errors += owner_errors(source.defaultUser, f"{path}.defaultUser")
-        return errors + validate_items(source.items, f"{path}.items")
+def _validate_defaults(source: Any, path: str) -> Errors:
+    """The mode and the owner of the files of which nothing else is stated."""
+    errors = mode_errors(source.defaultMode, f"{path}.defaultMode")
+    return errors + owner_errors(source.defaultUser, f"{path}.defaultUser")
 
-    return validate
+
+def _validate_keyed(source: Any, path: str) -> Errors:
+    return _validate_defaults(source, path) + validate_items(source.items, f"{path}.items")
 
 
 def validate_downward_file(file: DownwardAPIVolumeFile, path: str) -> Errors:
@@ -271,21 +276,19 @@ def validate_downward_file(file: DownwardAPIVolumeFile, path: str) -> Errors:
 
 
 def _validate_downward(source: Any, path: str) -> Errors:
-    errors = mode_errors(source.defaultMode, f"{path}.defaultMode")
-    errors += owner_errors(source.defaultUser, f"{path}.defaultUser")
+    errors = _validate_defaults(source, path)
     for file in source.items:
         errors += validate_downward_file(file, path)
     return errors
 
 
 def _validate_projected(source: ProjectedVolumeSource, path: str) -> Errors:
-    errors = mode_errors(source.defaultMode, f"{path}.defaultMode")
-    errors += owner_errors(source.defaultUser, f"{path}.defaultUser")
-    return errors + validate_projections(source, validate_items, validate_downward_file, path)
+    projected = validate_projections(source, validate_items, validate_downward_file, path)
+    return _validate_defaults(source, path) + projected
 
 
 def _validate_csi(source: CSIVolumeSource, path: str) -> Errors:
-    errors: Errors = [] if source.driver else [required(f"{path}.driver")]
+    errors: Errors = []
     if len(source.driver.encode()) > 63:
         errors.append(too_long(f"{path}.driver", 63))
     errors += invalids(f"{path}.driver", source.driver, names.dns_subdomain_errors(source.driver.lower()))
@@ -337,16 +340,11 @@ def validate_positive(amount: str | int | float, path: str) -> Errors:
 
 
 def _validate_image(source: ImageVolumeSource, path: str) -> Errors:
-    errors: Errors = [] if source.reference else [required(f"{path}.reference")]
-    if not source.pullPolicy:
-        errors.append(required(f"{path}.pullPolicy"))
-    elif source.pullPolicy not in PULL_POLICIES:
-        errors.append(not_supported(f"{path}.pullPolicy", source.pullPolicy, PULL_POLICIES))
-    return errors
+    return one_of(f"{path}.pullPolicy", source.pullPolicy, PULL_POLICIES)
 
 
 _RULES: dict[str, Callable[[Any, str], Errors]] = {
-    "configMap": _validate_keyed("name"),
+    "configMap": _validate_keyed,
     "csi": _validate_csi,
     "downwardAPI": _validate_downward,
     "emptyDir": _validate_empty_dir,
@@ -360,5 +358,5 @@ _RULES: dict[str, Callable[[Any, str], Errors]] = {
     "iscsi": _validate_iscsi,
     "nfs": _validate_nfs,
     "projected": _validate_projected,
-    "secret": _validate_keyed("secretName"),
+    "secret": _validate_keyed,
 }
