@@ -11,7 +11,7 @@ reference" of the Kubernetes documentation, "Kubelet state checkpoint formats".
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pykubelet.base.kit.fnv import fnv1a_32
@@ -33,6 +33,20 @@ class PolicyDiffers(StateFileError):
 def checksum(dump: str) -> int:
     """The checksum of a struct by its dump."""
     return fnv1a_32(dump.encode())
+
+
+def dump_map(
+    value: Mapping[Any, Any] | None, dump: Callable[[Any], str], key: Callable[[Any], Any] | None = None
+) -> str:
+    """A map in a dump, sorted by its keys, or by `key` of these."""
+    if value is None:
+        return "<nil>"
+    return f"map[{' '.join(f'{name}:{dump(value[name])}' for name in sorted(value, key=key))}]"
+
+
+def dump_list(value: Iterable[Any] | None, dump: Callable[[Any], str] = str) -> str:
+    """A list in a dump."""
+    return "<nil>" if value is None else f"[{' '.join(map(dump, value))}]"
 
 
 def add_data(document: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:

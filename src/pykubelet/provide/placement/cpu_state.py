@@ -9,7 +9,7 @@ Source: the Kubernetes documentation "Control CPU Management Policies on the Nod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pykubelet.base.kit.cpuset import format_cpuset, parse_cpuset
@@ -22,6 +22,7 @@ from pykubelet.provide.placement.checkpoint import (
     as_object,
     as_text,
     checksum,
+    dump_map,
     member,
     read_data,
     read_json,
@@ -162,7 +163,7 @@ def _cpus(text: str, problem: str) -> frozenset[int]:
 
 
 def _dump(struct: str, policy: str, default: str, entries: _Entries, pods: str = "") -> str:
-    containers = _dump_map(entries, lambda pod: _dump_map(pod, str))
+    containers = dump_map(entries, lambda pod: dump_map(pod, str))
     return _dump_struct(struct, policy, default, f"(map[string]map[string]string){containers}{pods}")
 
 
@@ -173,11 +174,11 @@ def _dump_pods(pods: Mapping[str, str]) -> str:
         elements = " ".join(f"{cpu}:{{}}" for cpu in sorted(parse_cpuset(cpus)))
         return f"{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}})map[{elements}]}}}}"
 
-    return f" PodEntries:(state.PodCPUAssignments){_dump_map(pods, dump)}"
+    return f" PodEntries:(state.PodCPUAssignments){dump_map(pods, dump)}"
 
 
 def _dump_first(policy: str, default: str, entries: Mapping[str, str] | None) -> str:
-    return _dump_struct(_STRUCT, policy, default, f"(map[string]string){_dump_map(entries, str)}")
+    return _dump_struct(_STRUCT, policy, default, f"(map[string]string){dump_map(entries, str)}")
 
 
 def _dump_struct(struct: str, policy: str, default: str, entries: str) -> str:
@@ -185,7 +186,3 @@ def _dump_struct(struct: str, policy: str, default: str, entries: str) -> str:
         f"(*state.{struct}){{PolicyName:(string){policy} DefaultCPUSet:(string){default}"
         f" Entries:{entries} Checksum:(checksum.Checksum)0}}"
     )
-
-
-def _dump_map(value: Mapping[str, Any] | None, dump: Callable[[Any], str]) -> str:
-    return "<nil>" if value is None else f"map[{' '.join(f'{key}:{dump(value[key])}' for key in sorted(value))}]"

@@ -24,6 +24,8 @@ from pykubelet.provide.placement.checkpoint import (
     as_object,
     as_text,
     checksum,
+    dump_list,
+    dump_map,
     member,
     read_data,
     read_json,
@@ -237,34 +239,20 @@ def _integer(value: Any, name: str) -> int:
 
 
 def _dump(document: Mapping[str, Any], struct: str, *, has_pods: bool = False) -> str:
-    machine = document["machineState"]
-    if machine is not None:
-        machine = {number: machine[number] for number in sorted(machine, key=int)}
-    entries = _dump_map(document["entries"], lambda pod: _dump_map(pod, lambda blocks: _dump_list(blocks, _dump_block)))
-    pods = f" PodEntries:(state.PodMemoryAssignments){_dump_map(document['podEntries'], _dump_pod)}" if has_pods else ""
+    entries = dump_map(document["entries"], lambda pod: dump_map(pod, lambda blocks: dump_list(blocks, _dump_block)))
+    pods = f" PodEntries:(state.PodMemoryAssignments){dump_map(document['podEntries'], _dump_pod)}" if has_pods else ""
     return (
         f"(*state.{struct}){{PolicyName:(string){document['policyName']}"
-        f" MachineState:(state.NUMANodeMap){_dump_map(machine, _dump_node, ordered=True)}"
+        f" MachineState:(state.NUMANodeMap){dump_map(document['machineState'], _dump_node, int)}"
         f" Entries:(state.ContainerMemoryAssignments){entries}{pods} Checksum:(checksum.Checksum)0}}"
     )
 
 
-def _dump_map(value: Mapping[str, Any] | None, dump: Callable[[Any], str], ordered: bool = False) -> str:
-    if value is None:
-        return "<nil>"
-    keys = value if ordered else sorted(value)
-    return f"map[{' '.join(f'{key}:{dump(value[key])}' for key in keys)}]"
-
-
-def _dump_list(value: list[Any] | None, dump: Callable[[Any], str]) -> str:
-    return "<nil>" if value is None else f"[{' '.join(map(dump, value))}]"
-
-
 def _dump_node(node: Mapping[str, Any]) -> str:
-    tables = _dump_map(node["memoryMap"], _dump_table)
+    tables = dump_map(node["memoryMap"], _dump_table)
     return (
         f"<*>{{NumberOfAssignments:(int){node['numberOfAssignments']}"
-        f" MemoryMap:(map[v1.ResourceName]*state.MemoryTable){tables} Cells:([]int){_dump_list(node['cells'], str)}}}"
+        f" MemoryMap:(map[v1.ResourceName]*state.MemoryTable){tables} Cells:([]int){dump_list(node['cells'])}}}"
     )
 
 
@@ -273,9 +261,9 @@ def _dump_table(table: Mapping[str, int]) -> str:
 
 
 def _dump_pod(pod: Mapping[str, Any]) -> str:
-    return f"{{MemoryBlocks:([]state.Block){_dump_list(pod[_BLOCKS], _dump_block)}}}"
+    return f"{{MemoryBlocks:([]state.Block){dump_list(pod[_BLOCKS], _dump_block)}}}"
 
 
 def _dump_block(block: Mapping[str, Any]) -> str:
-    nodes = _dump_list(block["numaAffinity"], str)
+    nodes = dump_list(block["numaAffinity"])
     return f"{{NUMAAffinity:([]int){nodes} Type:(v1.ResourceName){block['type']} Size:(uint64){block['size']}}}"

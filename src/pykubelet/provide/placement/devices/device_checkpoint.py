@@ -22,6 +22,8 @@ from pykubelet.provide.placement.checkpoint import (
     as_object,
     as_text,
     checksum,
+    dump_list,
+    dump_map,
     member,
     read_json,
     write_json,
@@ -117,11 +119,9 @@ def _texts(value: Any, name: str) -> list[str] | None:
 
 
 def _dump(rows: list[_Row] | None, listed: Mapping[str, list[str] | None] | None) -> str:
-    entries = "<nil>" if rows is None else f"[{' '.join(map(_dump_row, rows))}]"
-    devices = _dump_map(listed)
     return (
         "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)"
-        f"{entries} RegisteredDevices:(map[string][]string){devices}}}"
+        f"{dump_list(rows, _dump_row)} RegisteredDevices:(map[string][]string){dump_map(listed, dump_list)}}}"
     )
 
 
@@ -129,16 +129,6 @@ def _dump_row(row: _Row) -> str:
     uid, name, resource, by_node, response = row
     return (
         f"{{PodUID:(string){uid} ContainerName:(string){name} ResourceName:(string){resource}"
-        f" DeviceIDs:(checkpoint.DevicesPerNUMA){_dump_map(by_node)}"
-        f" AllocResp:([]uint8)[{' '.join(map(str, response))}]}}"
+        f" DeviceIDs:(checkpoint.DevicesPerNUMA){dump_map(by_node, dump_list)}"
+        f" AllocResp:([]uint8){dump_list(response)}}}"
     )
-
-
-def _dump_map(lists: Mapping[Any, list[str] | None] | None) -> str:
-    if lists is None:
-        return "<nil>"
-    return f"map[{' '.join(f'{key}:{_dump_list(lists[key])}' for key in sorted(lists))}]"
-
-
-def _dump_list(ids: list[str] | None) -> str:
-    return "<nil>" if ids is None else f"[{' '.join(ids)}]"
