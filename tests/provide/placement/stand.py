@@ -193,17 +193,17 @@ class FakeDevices(Value):
             return Allocation(self)
         if not self.free:
             return Allocation(AllocationError("requested number of devices unavailable"))
-        question = PreferredAllocationRequest(uid, container.name, GPU, self.free, frozenset(), 1)
-        if question not in self.answers:
-            return Allocation(NeedsPluginAnswer("", question=question))
-        chosen = min(self.answers[question] or self.free)
+        request = PreferredAllocationRequest(uid, container.name, GPU, self.free, frozenset(), 1)
+        if request not in self.answers:
+            return Allocation(NeedsPluginAnswer("", request=request))
+        chosen = min(self.answers[request] or self.free)
         return Allocation(replace(self, free=self.free - {chosen}, taken={**self.taken, uid: chosen}))
 
     def allocate_pod(self, pod: Pod, hint: TopologyHint) -> Allocation[FakeDevices]:
         return self.allocate(pod, pod.spec.containers[0], hint)
 
-    def with_answer(self, question: PreferredAllocationRequest, ids: Collection[str]) -> FakeDevices:
-        return replace(self, answers={**self.answers, question: frozenset(ids)})
+    def with_answer(self, request: PreferredAllocationRequest, ids: Collection[str]) -> FakeDevices:
+        return replace(self, answers={**self.answers, request: frozenset(ids)})
 
     def unanswered(self, pod_uid: str) -> tuple[Call, ...]:
         return (Call("c0", GPU),) if pod_uid in self.taken and pod_uid not in self.responses else ()
@@ -241,10 +241,10 @@ class FakePlugins:
     def refresh(self, devices: FakeDevices) -> FakeDevices:
         return devices
 
-    async def prefer(self, question: PreferredAllocationRequest) -> Collection[str]:
-        self.asked.append(question.pod_uid)
-        await self._let_go(question.pod_uid)
-        return {max(question.available)}
+    async def prefer(self, request: PreferredAllocationRequest) -> Collection[str]:
+        self.asked.append(request.pod_uid)
+        await self._let_go(request.pod_uid)
+        return {max(request.available)}
 
     async def allocate(self, pod_uid: str, call: Call) -> bytes | AllocationError:
         await self._let_go(pod_uid)

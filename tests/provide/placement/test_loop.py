@@ -572,8 +572,8 @@ async def test_a_pod_that_is_ended_while_its_plugin_is_asked_keeps_its_cpus_unti
 
 
 def _answer_then_hold(plugins: FakePlugins) -> Any:
-    async def prefer(question: Any) -> Any:
-        plugins.held.add("a") if question.pod_uid == "a" else None
+    async def prefer(request: Any) -> Any:
+        plugins.held.add("a") if request.pod_uid == "a" else None
         return set()
 
     return prefer

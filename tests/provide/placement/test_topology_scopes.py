@@ -246,7 +246,7 @@ def test_counters_that_exist_from_the_start() -> None:
 
 @pytest.mark.parametrize("scope", list(Scope))
 def test_a_question_to_a_device_plugin_is_returned_instead_of_a_decision(scope: Scope) -> None:
-    question = PreferredAllocationRequest("u", "app", "example.com/r", frozenset({"a", "b"}), frozenset(), 1)
-    device = Recorder("device", failures={"app": NeedsPluginAnswer("unanswered", question=question)})
+    request = PreferredAllocationRequest("u", "app", "example.com/r", frozenset({"a", "b"}), frozenset(), 1)
+    device = Recorder("device", failures={"app": NeedsPluginAnswer("unanswered", request=request)})
     for policy in (Policy.NONE, Policy.RESTRICTED):
-        assert admit_or_ask(topology(policy, scope), [device, Recorder("cpu")], POD) == question
+        assert admit_or_ask(topology(policy, scope), [device, Recorder("cpu")], POD) == request

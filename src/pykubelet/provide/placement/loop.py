@@ -38,7 +38,7 @@ from pykubelet.provide.placement.store import StateFiles
 from pykubelet.provide.placement.topology_scopes import Admitted, admit
 
 log = Log("placement")
-#: As often are plugins asked about one pod. Each container has a question for each resource, and a new one if its devices change.
+#: As often are plugins asked about one pod. Each container has a request for each resource, and a new one if its devices change.
 MAX_QUESTIONS = 256
 #: So many pods are placed before other tasks of the loop go on; each takes up to a millisecond.
 PLACED_AT_ONCE = 32
@@ -64,7 +64,7 @@ class DevicePlugins(Protocol):
     def refresh(self, devices: Any) -> Any:
         """The provider with all that plugins have reported since the last call; the same object if nothing has changed."""
 
-    async def prefer(self, question: PreferredAllocationRequest) -> Collection[str] | AllocationError:
+    async def prefer(self, request: PreferredAllocationRequest) -> Collection[str] | AllocationError:
         """The devices that the plugin prefers; none if it does not care."""
 
     async def allocate(self, pod_uid: str, call: Any) -> bytes | AllocationError:
@@ -92,7 +92,7 @@ class _Answered(Value):
     """A plugin has answered which devices it prefers, or failed to."""
 
     uid: PodUID
-    question: PreferredAllocationRequest
+    request: PreferredAllocationRequest
     answer: Collection[str] | AllocationError
 
 
@@ -349,9 +349,9 @@ class PlacementLoop:
     def _crashed(self, uid: PodUID, error: BaseException) -> None:
         self._done.post(_Allocated(uid, (), AllocationError(f"an internal error: {error!r}")))
 
-    async def _ask(self, uid: PodUID, question: PreferredAllocationRequest) -> None:
+    async def _ask(self, uid: PodUID, request: PreferredAllocationRequest) -> None:
         assert self._plugins is not None
-        self._done.post(_Answered(uid, question, await self._plugins.prefer(question)))
+        self._done.post(_Answered(uid, request, await self._plugins.prefer(request)))
 
     async def _call(self, uid: PodUID, calls: Sequence[Any]) -> None:
         assert self._plugins is not None
@@ -378,7 +378,7 @@ class PlacementLoop:
             self._reject(event.uid, item, Rejection(error.reason, error.message()))
         elif isinstance(event, _Answered):
             assert not isinstance(event.answer, AllocationError)
-            self._managers = replace(self._managers, devices=devices.with_answer(event.question, event.answer))
+            self._managers = replace(self._managers, devices=devices.with_answer(event.request, event.answer))
             self._place(event.uid, item)
         else:
             for call, response in event.responses:

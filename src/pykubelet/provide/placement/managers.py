@@ -55,7 +55,7 @@ class DeviceProvider(Provider, Protocol):
     def removed(self) -> frozenset[str]:
         """Resources that the Node had and that no plugin offers any more."""
 
-    def with_answer(self, question: PreferredAllocationRequest, ids: Collection[str]) -> Self:
+    def with_answer(self, request: PreferredAllocationRequest, ids: Collection[str]) -> Self:
         """The provider that knows which devices the plugin prefers."""
 
     def unanswered(self, pod_uid: str) -> tuple[Any, ...]:

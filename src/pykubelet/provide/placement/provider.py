@@ -59,7 +59,7 @@ class PreferredAllocationRequest(Value):
 class NeedsPluginAnswer(AllocationError, kw_only=True):
     """Not a failure: the allocation depends on a device plugin's answer. The pod is admitted again once it is there."""
 
-    question: PreferredAllocationRequest
+    request: PreferredAllocationRequest
 
 
 class Allocation(Value, Generic[T_co]):

@@ -80,12 +80,12 @@ def admit(
 ) -> Admitted | PlacementRejection | PreferredAllocationRequest:
     """Allocate the pod's resources. The caller must first release what the providers hold for pods that are not active.
 
-    A question means that the decision depends on a device plugin. The caller gives the answer to the provider and admits again.
+    A request means that the decision depends on a device plugin. The caller gives the answer to the provider and admits again.
     """
     run = _Run(topology, tuple(providers), pod)
     rejection = run.admit()
-    if run.question is not None:
-        return run.question
+    if run.request is not None:
+        return run.request
     if rejection is not None:
         return rejection
     return Admitted(run.providers, run.hints, tuple(run.increments))
@@ -102,7 +102,7 @@ class _Run:
         self.topology, self.providers, self.pod = topology, providers, pod
         self.hints: dict[str, TopologyHint] = {}
         self.increments = [MetricIncrement(REQUESTS)]
-        self.question: PreferredAllocationRequest | None = None
+        self.request: PreferredAllocationRequest | None = None
 
     def admit(self) -> PlacementRejection | None:
         if self.topology.policy is Policy.NONE:
@@ -158,7 +158,7 @@ class _Run:
             allocation = allocate(provider)
             self.increments.extend(allocation.increments)
             if isinstance(allocation.after, AllocationError):
-                self.question = allocation.after.question if isinstance(allocation.after, NeedsPluginAnswer) else None
+                self.request = allocation.after.request if isinstance(allocation.after, NeedsPluginAnswer) else None
                 return allocation.after
             self.providers = (*self.providers[:number], allocation.after, *self.providers[number + 1 :])
         return None

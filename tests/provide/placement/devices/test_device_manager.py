@@ -342,7 +342,7 @@ def test_hints_are_those_of_the_definition(data: st.DataObject) -> None:
 # plugins that choose
 
 
-def question(available: str, must: str, size: int) -> PreferredAllocationRequest:
+def request(available: str, must: str, size: int) -> PreferredAllocationRequest:
     return PreferredAllocationRequest("1", "app", R, frozenset(available.split()), frozenset(must.split()), size)
 
 
@@ -359,7 +359,7 @@ def question(available: str, must: str, size: int) -> PreferredAllocationRequest
 def test_a_plugin_may_choose(answer: list[str], expected: str) -> None:
     before, pod = manager(r=resource(flat(*"abcd"), prefers=True)), make_pod("1", container("app", r=2))
     asked = place(before, pod)
-    assert asked == question("a b c d", "", 2)
+    assert asked == request("a b c d", "", 2)
     assert isinstance(asked, PreferredAllocationRequest)
     after = placed(before.with_answer(asked, answer), pod)
     assert ids(after, "1") == expected
@@ -375,8 +375,8 @@ def test_a_plugin_chooses_among_aligned_devices_or_beside_all_of_them() -> None:
         pod = make_pod("1", container("app", r=count))
         result = before.allocate(pod, pod.spec.containers[0], hint({1}, preferred=True)).after
         assert isinstance(result, AllocationError)
-        asked = question(available, must, count)
-        assert getattr(result, "question", None) == asked
+        asked = request(available, must, count)
+        assert getattr(result, "request", None) == asked
         answered = before.with_answer(asked, answer)
         after = answered.allocate(pod, pod.spec.containers[0], hint({1}, preferred=True)).after
         assert isinstance(after, DeviceManager)
@@ -390,16 +390,16 @@ def test_reused_devices_must_be_included() -> None:
     assert place(before, pod) == first
     answered = before.with_answer(first, ["b"])
     second = place(answered, pod)
-    assert second == question("a b c", "b", 2)
+    assert second == request("a b c", "b", 2)
     assert isinstance(second, PreferredAllocationRequest)
     assert ids(placed(answered.with_answer(second, ["b", "c"]), pod), "1") == "b c"
 
 
 def test_an_answer_to_another_question_is_not_used() -> None:
     before, pod = manager(r=resource(flat(*"abcd"), prefers=True)), make_pod("1", container("app", r=2))
-    answered = before.with_answer(question("a b c d", "", 2), ["c", "d"])
+    answered = before.with_answer(request("a b c d", "", 2), ["c", "d"])
     fewer = replace(answered, resources={R: resource(flat(*"abc"), flat("d"), prefers=True)})
-    assert place(fewer, pod) == question("a b c", "", 2)
+    assert place(fewer, pod) == request("a b c", "", 2)
 
 
 # histories

@@ -125,8 +125,8 @@ async def test_what_is_asked_and_answered(tmp_path: Path) -> None:
         device_plugin(tmp_path, devices=healthy("a", "b"), response=response, options=options) as plugin,
     ):
         await agent.until_healthy("a", "b")
-        question = PreferredAllocationRequest("u", "c", R, frozenset("ab"), frozenset(), 1)
-        assert await agent.plugins.prefer(question) == frozenset("b")
+        request = PreferredAllocationRequest("u", "c", R, frozenset("ab"), frozenset(), 1)
+        assert await agent.plugins.prefer(request) == frozenset("b")
         call, timed = AllocateCall("c", R, frozenset("b")), ALLOCATIONS.count(R)
         answer = await agent.plugins.allocate("u", call)
         assert isinstance(answer, bytes)
@@ -153,20 +153,20 @@ async def test_failures_of_calls(tmp_path: Path) -> None:
         device_plugin(tmp_path, devices=healthy("a", "b"), options=["--prefers", "--pre-start"]) as plugin,
     ):
         await agent.until_healthy("a", "b")
-        question, call = (
+        request, call = (
             PreferredAllocationRequest("u", "c", R, frozenset("ab"), frozenset(), 1),
             AllocateCall("c", R, frozenset("a")),
         )
         assigned = (AssignedDevices(R, {-1: frozenset("a")}),)
         error = "rpc error: code = Internal desc = no"
         await plugin.misbehave(prefer="fail no", allocate="fail no", pre_start="fail no")
-        refused = await agent.plugins.prefer(question)
+        refused = await agent.plugins.prefer(request)
         assert refused == AllocationError(f"device plugin GetPreferredAllocation rpc failed with err: {error}")
         assert await agent.plugins.allocate("u", call) == AllocationError(error)
         problem = await agent.plugins.pre_start(assigned)
         assert problem == f"device plugin PreStartContainer rpc failed with err: {error}"
         await plugin.misbehave(prefer="empty", allocate="empty")
-        assert await agent.plugins.prefer(question) == frozenset()
+        assert await agent.plugins.prefer(request) == frozenset()
         nothing = await agent.plugins.allocate("u", call)
         assert isinstance(nothing, AllocationError)
         assert nothing.text.startswith("no containers return in allocation response ")

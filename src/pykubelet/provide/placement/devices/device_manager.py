@@ -1,7 +1,7 @@
 """The Device Manager: which devices of device plugins a container gets. Pure.
 
 Of devices that are equally good, the container gets those with the first names. (The reference takes any.) A plugin that
-wants to choose is asked: `allocate` then returns the question, and is called again once `with_answer` has added the answer.
+wants to choose is asked: `allocate` then returns the request, and is called again once `with_answer` has added the answer.
 The plugin's `Allocate` follows after the pod's admission; until then the entry has no response.
 
 Each operation returns the manager after it; the caller writes the state file when `state` has changed.
@@ -138,9 +138,9 @@ class DeviceManager(Value):
             if self.is_known(resource) and (container.name, resource) not in claimed
         }
 
-    def with_answer(self, question: PreferredAllocationRequest, ids: Collection[str]) -> DeviceManager:
+    def with_answer(self, request: PreferredAllocationRequest, ids: Collection[str]) -> DeviceManager:
         """The manager that knows which devices the plugin prefers."""
-        return replace(self, answers={**self.answers, question: frozenset(ids)})
+        return replace(self, answers={**self.answers, request: frozenset(ids)})
 
     def unanswered(self, pod_uid: str) -> tuple[AllocateCall, ...]:
         """The calls of `Allocate` that are still to be made for the pod, in the order of allocation."""
@@ -170,7 +170,7 @@ class DeviceManager(Value):
 
     def settled(self, pod_uid: str) -> DeviceManager:
         """The pod's admission is over: answers about it are of no more use."""
-        answers = {question: ids for question, ids in self.answers.items() if question.pod_uid != pod_uid}
+        answers = {request: ids for request, ids in self.answers.items() if request.pod_uid != pod_uid}
         running = frozenset(container for container in self.running or () if container[0] != pod_uid)
         if self.running is None or len(running) == len(self.running):
             return self if len(answers) == len(self.answers) else replace(self, answers=answers)
@@ -254,10 +254,10 @@ class DeviceManager(Value):
         choices = aligned if is_enough else free
         taken = taken if is_enough else taken | aligned
         if len(taken) < count and known.prefers:
-            question = PreferredAllocationRequest(pod_uid, container, resource, choices | taken, taken, count)
-            preferred = self.answers.get(question)
+            request = PreferredAllocationRequest(pod_uid, container, resource, choices | taken, taken, count)
+            preferred = self.answers.get(request)
             if preferred is None:
-                return NeedsPluginAnswer("the device plugin has not answered yet", question=question)
+                return NeedsPluginAnswer("the device plugin has not answered yet", request=request)
             taken |= _first((preferred & choices) - taken, count - len(taken))
         for rank in (choices,) if is_enough else (far(known, busy, hint), free):
             if len(taken) < count:

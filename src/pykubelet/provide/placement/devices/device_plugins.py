@@ -337,15 +337,15 @@ class NodeDevicePlugins:
         """Write the file of allocations, if they or the lists have changed. Returns whether the file has them."""
         return await self._files.save(devices)
 
-    async def prefer(self, question: PreferredAllocationRequest) -> Collection[str] | AllocationError:
+    async def prefer(self, request: PreferredAllocationRequest) -> Collection[str] | AllocationError:
         """The devices that the plugin prefers."""
-        endpoint = self._endpoints.get(question.resource)
+        endpoint = self._endpoints.get(request.resource)
         if endpoint is None or endpoint.is_stopped:
             return frozenset()
         try:
-            return await endpoint.client.prefer(question.available, question.must_include, question.size)
+            return await endpoint.client.prefer(request.available, request.must_include, request.size)
         except RpcError as error:
-            log.warning("a device plugin does not choose devices", resource=question.resource, error=error)
+            log.warning("a device plugin does not choose devices", resource=request.resource, error=error)
             return AllocationError(f"device plugin GetPreferredAllocation rpc failed with err: {error}")
 
     async def allocate(self, pod_uid: str, call: AllocateCall) -> bytes | AllocationError:
