@@ -277,16 +277,7 @@ class Inputs(Value):
 
     def is_same_as(self, other: Inputs) -> bool:
         """Whether no snapshot has changed."""
-        cells = (self.lifecycles is other.lifecycles, self.observed is other.observed, self.roster is other.roster)
-        return all(cells) and all(
-            (
-                self.node is other.node,
-                self.content is other.content,
-                self.plugins is other.plugins,
-                self.api_node is other.api_node,
-                self.extensions is other.extensions,
-            )
-        )
+        return all(getattr(self, name) is getattr(other, name) for name in self.__struct_fields__)
 
 
 class State(Value):
