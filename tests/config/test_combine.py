@@ -270,9 +270,9 @@ def test_a_violation_names_the_last_place_that_set_the_value() -> None:
 
 
 def test_a_period_of_zero_is_the_default_in_a_file_and_on_the_command_line() -> None:
-    assert _settings("fileCheckFrequency: 0s").file_check_frequency_s == 20
+    assert _settings("fileCheckFrequency: 0s").config.fileCheckFrequency.s == 20
     given = FlagInput(fields={"fileCheckFrequency": "0s"}, names={"fileCheckFrequency": "file-check-frequency"})
-    assert combine(None, (), given, None).file_check_frequency_s == 20
+    assert combine(None, (), given, None).config.fileCheckFrequency.s == 20
 
 
 def test_given_fields_without_effect_are_named_once() -> None:

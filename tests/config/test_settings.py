@@ -17,13 +17,13 @@ def _settings(**fields: Any) -> Settings:
 
 def test_periods_are_seconds() -> None:
     settings = Settings()
-    assert settings.sync_frequency_s == 60
-    assert settings.file_check_frequency_s == 20
-    assert settings.http_check_frequency_s == 20
-    assert settings.runtime_request_timeout_s == 120
-    assert settings.image_minimum_gc_age_s == 120
-    assert settings.image_maximum_gc_age_s == 0
-    assert settings.container_log_monitor_interval_s == 10
+    assert settings.config.syncFrequency.s == 60
+    assert settings.config.fileCheckFrequency.s == 20
+    assert settings.config.httpCheckFrequency.s == 20
+    assert settings.config.runtimeRequestTimeout.s == 120
+    assert settings.config.imageMinimumGCAge.s == 120
+    assert settings.config.imageMaximumGCAge.s == 0
+    assert settings.config.containerLogMonitorInterval.s == 10
 
 
 def test_crash_backoff_follows_field_and_gates() -> None:
@@ -43,11 +43,13 @@ def test_values_in_the_form_that_components_use() -> None:
     assert settings.cpu_cfs_quota_period_us == 50_000
     assert settings.user_namespace_ids_per_pod == 65536
     assert settings.standalone
-    assert settings.image_endpoint == settings.runtime_endpoint == "unix:///run/containerd/containerd.sock"
+    assert (
+        settings.image_endpoint == settings.config.containerRuntimeEndpoint == "unix:///run/containerd/containerd.sock"
+    )
     assert _settings(imageServiceEndpoint="/i.sock").image_endpoint == "/i.sock"
     assert settings.cgroup_root == "/"
     assert _settings(cgroupRoot="/pods").cgroup_root == "/pods"
-    assert not settings.log_json and settings.verbosity == 0
+    assert not settings.log_json and settings.config.logging.verbosity == 0
 
 
 def test_run_once_comes_from_flag_or_field() -> None:

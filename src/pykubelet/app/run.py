@@ -44,7 +44,12 @@ def run(settings: Settings) -> int:
     spare_memory()
     set_up_logs(settings)
     faulthandler.enable()  # a signal such as SIGSEGV leaves the stacks of all threads
-    log.info("starting", version=settings.version, root_dir=settings.root_dir, runtime=settings.runtime_endpoint)
+    log.info(
+        "starting",
+        version=settings.version,
+        root_dir=settings.flags.root_dir,
+        runtime=settings.config.containerRuntimeEndpoint,
+    )
     if settings.behavior.is_configuration_logged:
         config = json.dumps(shown_safely(settings.config, without_headers=True), separators=(",", ":"))
         log.info("the effective configuration", config=config)
@@ -65,7 +70,7 @@ def run(settings: Settings) -> int:
     record = None
     try:
         take_lock(settings.flags.lock_file)
-        record = begin_run(settings.root_dir, SystemClock())
+        record = begin_run(settings.flags.root_dir, SystemClock())
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             code = runner.run(_serve(settings, record))
         if code == 0:
@@ -88,7 +93,11 @@ def set_up_logs(settings: Settings) -> None:
     vmodule = [(item.filePattern, item.verbosity) for item in settings.config.logging.vmodule]
     split, buffer_bytes = settings.log_routing.splitStream, settings.log_buffer_bytes
     set_up_logging(
-        settings.verbosity, settings.log_json, split_stream=split, buffer_bytes=buffer_bytes, vmodule=vmodule
+        settings.config.logging.verbosity,
+        settings.log_json,
+        split_stream=split,
+        buffer_bytes=buffer_bytes,
+        vmodule=vmodule,
     )
     if vmodule:
         modules = [f"pykubelet.{name}" for name in module_names()]

@@ -70,7 +70,7 @@ OWN_FILES = ("pod_statuses", "post_start_hooks", "pod_sizes", "static_pods", "vo
 
 def file_findings(settings: Settings) -> Iterator[Finding]:
     """State files that cannot be used, and volumes of kinds that are not known."""
-    root = settings.root_dir
+    root = settings.flags.root_dir
     for name in (CPUS, MEMORY, CLAIMS, f"device-plugins/{DEVICES}", *SIZES, *OWN_FILES):
         if problem := _unreadable(f"{root}/{name}"):
             severity = Severity.CHANGE if name in (*SIZES, *OWN_FILES) else Severity.REFUSED
@@ -103,10 +103,10 @@ def _text(path: str) -> str | None:
 
 def _manager_findings(settings: Settings) -> Iterator[Finding]:
     """What the CPU, memory and topology managers say about their state files and the configuration."""
-    cpu_path, memory_path = f"{settings.root_dir}/{CPUS}", f"{settings.root_dir}/{MEMORY}"
+    cpu_path, memory_path = f"{settings.flags.root_dir}/{CPUS}", f"{settings.flags.root_dir}/{MEMORY}"
     texts = StateTexts(cpu_path, memory_path, _text(cpu_path), _text(memory_path))
     try:
-        capacity = read_machine("/", settings.root_dir).capacity()
+        capacity = read_machine("/", settings.flags.root_dir).capacity()
         managers = start_managers(settings, read_topology(), settings.eviction_reserved(capacity), texts)
     except HostError as error:
         yield Finding(Severity.NOTE, "machine", f"cannot be read: {error}")
@@ -172,19 +172,19 @@ def _names(path: str) -> list[str]:
 async def node_findings(settings: Settings) -> list[Finding]:
     """What the container runtime, the manifests and the API server report."""
     findings: list[Finding] = []
-    cri = CriClient(settings.runtime_endpoint, settings.image_endpoint, _ANSWER_S)
+    cri = CriClient(settings.config.containerRuntimeEndpoint, settings.image_endpoint, _ANSWER_S)
     try:
         version = await cri.version()
         driver = await _driver(cri, settings, findings)
         running = await _running(cri)
     except (CriError, TimeoutError) as error:
-        text = f"does not answer at {settings.runtime_endpoint}: {error}"
+        text = f"does not answer at {settings.config.containerRuntimeEndpoint}: {error}"
         return [Finding(Severity.REFUSED, "container runtime", text)]
     finally:
         await cri.close()
     findings.append(Finding(Severity.NOTE, "container runtime", f"{version.runtime_name} {version.runtime_version}"))
     desired = await _desired(settings, findings)
-    capacity = read_machine("/", settings.root_dir).capacity()
+    capacity = read_machine("/", settings.flags.root_dir).capacity()
     resources = resource_settings(settings, capacity, driver)
     parents = {
         PodUID(pod.metadata.uid): cgroup_parent(resources, qos_class(pod), PodUID(pod.metadata.uid))

@@ -119,12 +119,12 @@ def wire_sources(m: SharedParts, node_name: str) -> tuple[Loops, frozenset[str]]
     names = set()
     rules = manifest_rules(settings, node_name, m.quarantine.problem)
     if config.staticPodPath:
-        period = settings.file_check_frequency_s
+        period = settings.config.fileCheckFrequency.s
         source = FileSource(config.staticPodPath, rules, period, m.pod_updates, m.clock, m.flight)
         loops.append(("manifests", source.run()))
         names.add(SOURCE_FILE)
     if config.staticPodURL:
-        headers, period = config.staticPodURLHeader, settings.http_check_frequency_s
+        headers, period = config.staticPodURLHeader, settings.config.httpCheckFrequency.s
         url = UrlSource(config.staticPodURL, headers, rules, period, m.pod_updates, m.clock)
         loops.append(("manifest-url", url.run()))
         names.add(SOURCE_HTTP)
@@ -134,8 +134,8 @@ def wire_sources(m: SharedParts, node_name: str) -> tuple[Loops, frozenset[str]]
 def wire_roster(m: SharedParts, cells: Cells, expected: frozenset[str], points: Points) -> Loops:
     """desired/roster: writes Roster. `expected`: the sources that must deliver their pods before Roster is ready."""
     rules = admission_rules(m.settings, kernel_version(m.machine), points.admit, app_armor=app_armor_enabled())
-    sizes = SizeMemory(m.settings.root_dir, m.flight)
-    holders = HolderMemory(m.settings.root_dir, m.flight)
+    sizes = SizeMemory(m.settings.flags.root_dir, m.flight)
+    holders = HolderMemory(m.settings.flags.root_dir, m.flight)
     in_cluster = bool(m.settings.flags.kubeconfig)
     inputs = RosterInputs(
         cells.node.cell,
@@ -161,7 +161,7 @@ def wire_roster(m: SharedParts, cells: Cells, expected: frozenset[str], points: 
 
 def status_memory(m: SharedParts) -> StatusMemory:
     """The statuses on disk. They have their own thread, so that they do not wait for blocking work on volumes."""
-    return StatusMemory(f"{m.settings.root_dir}/pod_statuses", SingleFlight("statuses", workers=1))
+    return StatusMemory(f"{m.settings.flags.root_dir}/pod_statuses", SingleFlight("statuses", workers=1))
 
 
 def wire_pleg(m: SharedParts, cells: Cells) -> Pleg:
@@ -183,7 +183,7 @@ def wire_images(
     records = RecordStore(settings.records_dir, m.clock)
     records.load()
     plugins = CredentialProviders(m.providers.configs, run_provider, m.clock, tokens) if m.providers else None
-    root = m.settings.root_dir
+    root = m.settings.flags.root_dir
     credentials = PullCredentials(partial(read_docker_configs, root), plugins)
     puller = ImagePuller(m.cri, credentials, records, m.clock, settings, cells.image_diagnostics.writer, m.recorder)
     lifecycles = cells.lifecycles.cell
@@ -239,7 +239,7 @@ def wire_act(
     userns = UserNamespaceManager(m.cri, m.flight, paths, settings.user_namespace_ids_per_pod)
     hooks = HookRunner(m.cri, m.recorder, m.settings.release)
     stopper = ContainerStopper(m.cri, hooks, m.clock, m.recorder, m.touched)
-    hook_records = HookRecords(settings.root_dir, SingleFlight("hooks", workers=1))
+    hook_records = HookRecords(settings.flags.root_dir, SingleFlight("hooks", workers=1))
     hook_records.load(paths.pods)
     sandbox_cells = SandboxCells(node, runtime, content, cells.placements.cell, mounts)
     tools = PodTools(
@@ -266,7 +266,7 @@ def wire_act(
         asks_again=points.cgroup is not None,
     )
     rules = Rules(
-        container_hash, settings.crash_backoff, settings.sync_frequency_s, cells.probes.cell.get(), points.restart
+        container_hash, settings.crash_backoff, settings.config.syncFrequency.s, cells.probes.cell.get(), points.restart
     )
     pod_inputs = PodInputs(roster, observed, cells.probes.cell, content, cells.evictions.cell, cells.shutdown.cell)
     pod_outputs = PodOutputs(cells.lifecycles.writer, cells.pod_diagnostics.writer, cells.pods_heartbeat.writer)
@@ -401,7 +401,7 @@ class Agent:
         """
         m, cells, cluster = self._m, self.cells, self._cluster
         self._begin(wire_tracing(m.settings, self._facts.name, self._closing))
-        forget_outdated(m.settings.root_dir)
+        forget_outdated(m.settings.flags.root_dir)
         claims = load_claims(m)
         earlier = earlier_statuses(m)  # read before the status loop overwrites the file
         self._begin(wire_home(m))
@@ -413,7 +413,7 @@ class Agent:
         self._closing.push_async_callback(puller.stop)
         self._begin(wire_report(m, cells, self._facts, cluster.reviewers if cluster else None, points))
         v2 = m.cgroups.version is CgroupVersion.V2
-        for event in advice(read_circumstances(m.settings.config, m.machine, m.settings.root_dir, cgroup_v2=v2)):
+        for event in advice(read_circumstances(m.settings.config, m.machine, m.settings.flags.root_dir, cgroup_v2=v2)):
             m.recorder.post(event)
         if cluster:
             self._begin(cluster.wire_identity(m, cells))
@@ -527,8 +527,8 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
         cluster = join_cluster(settings, clock)
     machine = prepare_machine(settings, settings.paths)
     containerd = ContainerdApi(flags.containerd, flags.containerd_namespace)
-    timeout_s = settings.runtime_request_timeout_s
-    cri = CriClient(settings.runtime_endpoint, settings.image_endpoint, timeout_s, containerd)
+    timeout_s = settings.config.runtimeRequestTimeout.s
+    cri = CriClient(settings.config.containerRuntimeEndpoint, settings.image_endpoint, timeout_s, containerd)
     configured = CgroupDriver(settings.config.cgroupDriver)
     answered = await ask_driver(cri, configured, settings.behavior.runtime_config_required_in)
     driver = answered or configured
@@ -552,7 +552,7 @@ def make_machinery(
     sources: Mailbox[SourceChanged] = Mailbox("sources")
     gates = field_gates(settings)
     flight = SingleFlight("work")
-    quarantine = Quarantine(settings.root_dir, clock, flight)
+    quarantine = Quarantine(settings.flags.root_dir, clock, flight)
     return SharedParts(
         settings=settings,
         clock=clock,

@@ -153,7 +153,7 @@ class Cluster(Value):
         strategy = Strategy(config.configMapAndSecretChangeDetectionStrategy)
         settings = ContentSettings(
             strategy,
-            reread_s=m.settings.sync_frequency_s,
+            reread_s=m.settings.config.syncFrequency.s,
             watch=m.periods.watch,
             node=cells.node.cell.get().name,
             trust_bundles=m.settings.enabled("ClusterTrustBundleProjection"),

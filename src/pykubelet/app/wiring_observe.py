@@ -57,7 +57,7 @@ def wire_shutdown(m: SharedParts, cells: Cells) -> Loops:
     from pykubelet.edges.host.services.logind import Logind  # most nodes need neither it nor D-Bus
 
     is_kept = m.settings.enabled("GracefulNodeShutdownBasedOnPodPriority")
-    record = ShutdownRecord(f"{m.settings.root_dir}/{SHUTDOWN_RECORD}" if is_kept else "", m.flight)
+    record = ShutdownRecord(f"{m.settings.flags.root_dir}/{SHUTDOWN_RECORD}" if is_kept else "", m.flight)
     lifecycles, writer = cells.lifecycles.cell, cells.shutdown.writer
     shutdown = ShutdownLoop(groups, Logind, lifecycles, writer, m.recorder, record, m.clock, m.flight)
     return [("shutdown", shutdown.run())]
@@ -97,7 +97,7 @@ def wire_eviction(m: SharedParts, cells: Cells, points: Points) -> EvictionLoop:
         reader=detect_reader(),
         pods_root=driver_path(node_group(resources), m.driver),
         memory_capacity=m.machine.capacity()["memory"],
-        root_dir=settings.root_dir,
+        root_dir=settings.flags.root_dir,
         huge_pages=huge_page_bytes(m),
         with_stalls=bool(settings.stall_thresholds),
         with_notifiers=settings.config.kernelMemcgNotification,
@@ -125,7 +125,7 @@ def wire_observe(m: SharedParts, cells: Cells, earlier: Mapping[PodUID, PodStatu
     inputs = ProbeInputs(cells.lifecycles.cell, cells.observed.cell, cells.node.cell, cells.starts.cell, had, keeps)
     ends = (cells.probes.writer, cells.probe_diagnostics.writer)
     cpus = max(1, m.machine.cpu_milli // 1000)
-    answer_s = m.settings.runtime_request_timeout_s
+    answer_s = m.settings.config.runtimeRequestTimeout.s
     sockets, period_s = m.settings.paths.plugin_sockets, m.periods.plugins_s
     plugins = PluginsLoop(sockets, cells.plugins.writer, m.flight, m.clock, period_s)
     flex = FlexLoop(m.settings.config.volumePluginDir, cells.plugins.writer, m.flight, m.clock, period_s)

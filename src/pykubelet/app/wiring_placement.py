@@ -49,7 +49,7 @@ log = Log("app")
 async def wire_placement(m: SharedParts, cells: Cells, points: Points) -> tuple[Loops, NodeDevicePlugins]:
     """provide/placement: writes Placements, applies cpusets, and serves device plugins. Raises AgentStartError."""
     has_data = m.settings.behavior.state_files_have_data
-    files = StateFiles(m.settings.root_dir, SingleFlight("placement", workers=1), has_data=has_data)
+    files = StateFiles(m.settings.flags.root_dir, SingleFlight("placement", workers=1), has_data=has_data)
     flight, directory = SingleFlight("device-plugins", workers=4), m.settings.paths.device_plugins
     inputs_of_devices = DeviceInputs(cells.plugins.cell, cells.observed.cell)
     plugins = NodeDevicePlugins(DeviceFiles(directory, flight), inputs_of_devices, flight, m.clock)
@@ -114,7 +114,7 @@ async def _containers(m: SharedParts) -> ContainerIds:
 
 def load_claims(m: SharedParts) -> tuple[ClaimStore, Cache]:
     """The claims of an earlier run of the agent. Raises AgentStartError for a bad state file."""
-    store = ClaimStore(f"{m.settings.root_dir}/{STATE_FILE}", m.flight)
+    store = ClaimStore(f"{m.settings.flags.root_dir}/{STATE_FILE}", m.flight)
     try:
         return store, store.load()
     except StateError as error:

@@ -110,7 +110,7 @@ def wire_ports(m: SharedParts, cells: Cells, reviewers: Reviewers | None, points
         )
     pods = KnownPods(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell, cells.statuses.cell)
     resources = RpcServer(Services(PodResources(pods, resource_cells(m, cells), m.clock).methods()))
-    path = f"{m.settings.root_dir}/pod-resources/kubelet.sock"
+    path = f"{m.settings.flags.root_dir}/pod-resources/kubelet.sock"
     loops.append(("pod-resources", keep_serving_socket(resources.serve, path, "pod resources")))
     loops += wire_pods_api(m.settings, pods, m.clock)
     loops.append(("service-manager", notify_service_manager(checks, watchdog_interval(m.settings), notify)))
@@ -138,7 +138,7 @@ def wire_pods_api(settings: Settings, pods: KnownPods, clock: Clock) -> Loops:
     if not enabled and not settings.behavior.is_pods_api_always_served:
         return []
     api = PodsApi(pods, clock, enabled=enabled)
-    server, path = RpcServer(api.services(), LIMITS), f"{settings.root_dir}/pods-api/pods-api.sock"
+    server, path = RpcServer(api.services(), LIMITS), f"{settings.flags.root_dir}/pods-api/pods-api.sock"
     return [("pods-api", keep_serving_socket(server.serve, path, "the Pods API"))]
 
 
@@ -179,7 +179,7 @@ def usage_rules(settings: Settings) -> UsageRules:
 def health_checks(m: SharedParts, cells: Cells) -> dict[str, Check]:
     """The checks of `/healthz`, by name."""
     heartbeats = (cells.roster_heartbeat.cell, cells.pods_heartbeat.cell)
-    inputs = SyncLoopInputs(heartbeats, cells.observed.cell, m.settings.sync_frequency_s)
+    inputs = SyncLoopInputs(heartbeats, cells.observed.cell, m.settings.config.syncFrequency.s)
     return {**default_checks(), "syncloop": syncloop_check(inputs, m.clock)}
 
 

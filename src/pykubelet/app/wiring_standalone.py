@@ -13,7 +13,7 @@ from pykubelet.report.node.pod_cidr import PodCidr, keep_pod_cidr
 
 def wire_standalone(m: SharedParts, cells: Cells) -> Loops:
     """provide/objects: claims and volumes of manifests; writes Content. report/node: sends the pod CIDR to the runtime."""
-    path, needs = f"{m.settings.root_dir}/volume_bindings", partial(pod_needs, volume_keys=volume_keys)
+    path, needs = f"{m.settings.flags.root_dir}/volume_bindings", partial(pod_needs, volume_keys=volume_keys)
     content = StandaloneContent(path, cells.roster.cell, cells.node.cell, cells.content.writer, m.flight, needs)
     loops: Loops = [("content", content.run())]
     cidr = m.settings.config.podCIDR

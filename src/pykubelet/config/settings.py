@@ -144,29 +144,14 @@ class Settings(Value):
         return self.flags.runonce or self.config.runOnce
 
     @property
-    def root_dir(self) -> str:
-        """The agent's directory (`--root-dir`)."""
-        return self.flags.root_dir
-
-    @property
     def paths(self) -> Paths:
         """The paths below the agent's directory and the directory of pod logs."""
-        return Paths(self.root_dir, self.config.podLogsDir)
-
-    @property
-    def runtime_endpoint(self) -> str:
-        """The address of the runtime's CRI service."""
-        return self.config.containerRuntimeEndpoint
+        return Paths(self.flags.root_dir, self.config.podLogsDir)
 
     @property
     def image_endpoint(self) -> str:
         """The address of the CRI image service, by default the runtime's."""
         return self.config.imageServiceEndpoint or self.config.containerRuntimeEndpoint
-
-    @property
-    def verbosity(self) -> int:
-        """The log verbosity (`-v`)."""
-        return self.config.logging.verbosity
 
     @property
     def log_json(self) -> bool:
@@ -194,47 +179,12 @@ class Settings(Value):
     # -- periods, in seconds
 
     @property
-    def sync_frequency_s(self) -> float:
-        """`syncFrequency` in seconds."""
-        return self.config.syncFrequency.s
-
-    @property
-    def file_check_frequency_s(self) -> float:
-        """`fileCheckFrequency` in seconds."""
-        return self.config.fileCheckFrequency.s
-
-    @property
-    def http_check_frequency_s(self) -> float:
-        """`httpCheckFrequency` in seconds."""
-        return self.config.httpCheckFrequency.s
-
-    @property
-    def runtime_request_timeout_s(self) -> float:
-        """`runtimeRequestTimeout` in seconds."""
-        return self.config.runtimeRequestTimeout.s
-
-    @property
     def usage_max_age_s(self) -> float:
         """How old the usage of containers may be that the ports serve: 1 s, unless the housekeeping flags allow more or less."""
         default, flags = Flags(), self.flags
         interval_s = min(flags.housekeeping_interval_s, flags.max_housekeeping_interval_s)
         is_default = interval_s == min(default.housekeeping_interval_s, default.max_housekeeping_interval_s)
         return USAGE_MAX_AGE_S if is_default else interval_s
-
-    @property
-    def image_minimum_gc_age_s(self) -> float:
-        """`imageMinimumGCAge` in seconds."""
-        return self.config.imageMinimumGCAge.s
-
-    @property
-    def image_maximum_gc_age_s(self) -> float:
-        """`imageMaximumGCAge` in seconds; 0: off."""
-        return self.config.imageMaximumGCAge.s
-
-    @property
-    def container_log_monitor_interval_s(self) -> float:
-        """`containerLogMonitorInterval` in seconds."""
-        return self.config.containerLogMonitorInterval.s
 
     @property
     def crash_backoff(self) -> BackoffPolicy:

@@ -57,7 +57,7 @@ def wire_processes(m: SharedParts, cells: Cells, programs: Sequence[ExtensionPro
     lifecycles, statuses = cells.lifecycles.cell, cells.statuses.cell
     rules = manifest_rules(m.settings, node, m.quarantine.problem)
     flight = SingleFlight("extensions", workers=len(programs))
-    memory = OfferMemory(m.settings.root_dir, m.flight)
+    memory = OfferMemory(m.settings.flags.root_dir, m.flight)
     earlier = memory.load()
     processes = []
     loops: Loops = []

@@ -256,7 +256,7 @@ def image_settings(
     """The settings of this package from the configuration."""
     config = settings.config
     return ImageSettings(
-        records_dir=f"{settings.root_dir}/image_manager",
+        records_dir=f"{settings.flags.root_dir}/image_manager",
         serialize=config.serializeImagePulls,
         max_parallel=config.maxParallelImagePulls,
         qps=float(config.registryPullQPS),
@@ -264,8 +264,8 @@ def image_settings(
         verification=_verification(config.imagePullCredentialsVerificationPolicy),
         allowlist=frozenset(config.preloadedImagesVerificationAllowlist),
         ensure_secret_pulled=settings.enabled("KubeletEnsureSecretPulledImages"),
-        min_age_s=settings.image_minimum_gc_age_s,
-        max_age_s=settings.image_maximum_gc_age_s,
+        min_age_s=settings.config.imageMinimumGCAge.s,
+        max_age_s=settings.config.imageMaximumGCAge.s,
         high_percent=config.imageGCHighThresholdPercent,
         low_percent=config.imageGCLowThresholdPercent,
         ask_for_order=ask_for_order,

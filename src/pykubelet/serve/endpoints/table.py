@@ -113,7 +113,7 @@ def _configz(inputs: EndpointInputs) -> EndpointHandler:
 
 
 def _checkpoints(inputs: EndpointInputs) -> EndpointHandler:
-    root = inputs.settings.root_dir
+    root = inputs.settings.flags.root_dir
     return Checkpoints(inputs.pods, inputs.runtime, root, inputs.flight, inputs.clock).answer
 
 

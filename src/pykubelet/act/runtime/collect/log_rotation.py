@@ -53,7 +53,7 @@ def rotation_settings(settings: Settings) -> RotationSettings:
         max_bytes=settings.container_log_max_bytes,
         max_files=config.containerLogMaxFiles,
         workers=config.containerLogMaxWorkers,
-        period_s=settings.container_log_monitor_interval_s,
+        period_s=settings.config.containerLogMonitorInterval.s,
     )
 
 
