@@ -42,8 +42,8 @@ HOOKED_S = 1.0
 #: Probes run once a second; the first ones are over by then.
 PROBED_S = 2.5
 SETTLE_S = 6.0
-#: As long as it may take a busy machine to get where the model is.
-WITHIN_S, AGAIN_S = 40.0, 0.5
+#: As long as a busy machine may take without anything new, and in all, to get where the model is.
+WITHIN_S, MOST_S, AGAIN_S = 40.0, 400.0, 0.5
 
 
 class RealPod:
@@ -341,9 +341,14 @@ class RealNode:
     async def compare(self) -> list[str]:
         """The differences that stay."""
         await asyncio.sleep(SETTLE_S)
-        for _ in range(int(WITHIN_S / AGAIN_S)):
+        known, quiet_s = 0, 0.0
+        for _ in range(int(MOST_S / AGAIN_S)):
             if not list(self._differences()):
                 return []
+            quiet_s = quiet_s + AGAIN_S if len(self.log) == known else 0.0
+            if quiet_s >= WITHIN_S:
+                break
+            known = len(self.log)
             await asyncio.sleep(AGAIN_S)
         return list(self._differences())
 

@@ -6,6 +6,7 @@ import pytest
 from act.pods.playbook import Playbook
 from act.pods.scenes import box, container, created, exited, pod, probes, rule, running, sidecar
 
+from pykubelet.act.pods.model import RuntimeRestarted
 from pykubelet.base.model.containers import container_hash
 from pykubelet.base.model.lifecycle import KillReason
 from pykubelet.base.model.observed import ContainerView, SandboxView
@@ -429,6 +430,15 @@ def test_a_container_that_could_not_be_started_and_that_the_runtime_shows_as_cre
     play.start_refused()
     assert play.sees(box(), created()) == ["wake in 10 s"]
     assert play.errors() == {"app": "RunContainerError"}
+
+
+def test_the_start_of_what_is_created_has_counted_although_the_pause_is_over_early() -> None:
+    """It stays, so that its successor has the next number."""
+    play = Playbook(pod())
+    play.sees()
+    play.start_refused()
+    play.sees(box(), created())
+    assert play.hears(RuntimeRestarted()) == ["sync: start app"]
 
 
 def test_a_container_that_could_not_be_started_obeys_its_restart_policy() -> None:

@@ -72,9 +72,12 @@ class CrashEntry(Value):
 
 
 class Pause(Value):
-    """The pause of a container that could not be started. It is over when `unstarted`, the instance that was created, has ended."""
+    """The pause of a container that could not be started. It is over when `unstarted`, the instance that was created, has ended.
 
-    until: float
+    `until` None: it may be tried again now, but the start of `unstarted` has counted.
+    """
+
+    until: float | None
     unstarted: ContainerID | None = None
 
 
@@ -302,9 +305,13 @@ class CrashBackOffs(Value):
         return replace(self, pending=pending, whole_pod=whole)
 
     def without_pauses(self, of: Collection[str] | None = None) -> Self:
-        """The value without the pauses of these containers; None: of all."""
-        left = {} if of is None else {name: pause for name, pause in self.pauses.items() if name not in of}
-        return replace(self, pauses=left) if self.pauses else self
+        """The value without the pauses of these containers; None: of all. What was created and could not be started stays known."""
+        if not self.pauses:
+            return self
+        over = self.pauses.keys() if of is None else of
+        left = {name: pause for name, pause in self.pauses.items() if name not in over}
+        tried = {name: Pause(None, p.unstarted) for name, p in self.pauses.items() if name in over and p.unstarted}
+        return replace(self, pauses={**left, **tried})
 
     def without_pod_back_off(self) -> Self:
         """The value without the back-off of the whole pod."""
