@@ -73,7 +73,9 @@ class ContainerEvents:
         try:
             shown.pod_sandbox_status.CopyFrom(await self._sandboxes.status(sandbox_id))
             for item in await self._containers.list(pb.ContainerFilter(pod_sandbox_id=sandbox_id)):
-                shown.containers_statuses.append(await self._containers.status(item.id))
+                is_changed = item.id == event.actor.id
+                status = self._containers.status_and_log if is_changed else self._containers.status
+                shown.containers_statuses.append(await status(item.id))
         except (EngineError, RpcError) as error:
             log.debug("an event without the statuses of its pod", id=event.actor.id, error=error)
         return shown

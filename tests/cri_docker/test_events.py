@@ -7,9 +7,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from cri_docker.parts import make_containers, make_sandboxes
+from cri_docker.logs.docker_file import DockerFile
+from cri_docker.parts import make_containers, make_logs, make_sandboxes
 from cri_docker.test_engine import ok, serving
 
+from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet_cri_docker import labels
 from pykubelet_cri_docker.events import RECONNECT_S, ContainerEvents, since_of
@@ -100,3 +102,35 @@ async def test_podmans_words_are_understood(tmp_path: Path) -> None:
         (asked,) = (request for request in made.requests if "/events" in request)
         assert "died" in asked and "remove" in asked, "its filter has other words than its events"
         await events.aclose()
+
+
+async def test_the_log_has_what_was_written_before_an_event_shows_its_container(tmp_path: Path) -> None:
+    docker, target = DockerFile(tmp_path / "docker"), tmp_path / "pod" / "0.log"
+    target.parent.mkdir()
+    docker.write("text\n")
+    own = {labels.TYPE: "container", labels.SANDBOX_ID: "s1", labels.LOG_PATH: str(target)}
+    shown = {"Id": "c1", "Name": "/k8s_c1", "Names": ["/k8s_c1"], "State": {"Status": "running"}}
+    sandbox = {
+        "Id": "s1",
+        "Name": "/k8s_POD_s1",
+        "State": {"Status": "running"},
+        "Config": {"Labels": labels.sandbox_labels(pb.PodSandboxConfig())},
+    }
+    answers = {
+        "/events": ok(line("start", 1)),
+        "/containers/s1/json": ok(msgspec.json.encode(sandbox)),
+        "/containers/c1/json": ok(
+            msgspec.json.encode({**shown, "LogPath": str(docker.path), "Config": {"Labels": own}})
+        ),
+        "/containers/json": ok(msgspec.json.encode([{**shown, "State": "running", "Labels": own}])),
+    }
+    logs = make_logs(tmp_path)
+    async with serving(tmp_path, answers) as (_, engine), Supervisor("test") as tasks:
+        logs.start(tasks)
+        sandboxes, containers = make_sandboxes(engine, tmp_path), make_containers(engine, tmp_path, logs=logs)
+        events = ContainerEvents(engine, sandboxes, containers).follow()
+        (status,) = (await anext(events)).containers_statuses
+        assert status.state == pb.CONTAINER_RUNNING
+        assert target.read_bytes() == docker.lines
+        await events.aclose()
+    await logs.close()

@@ -47,15 +47,14 @@ class Changes:
             with suppress(OSError):  # it has ended
                 libc.inotify_rm_watch(self._descriptor, watch)
 
-    async def wait(self, wake: asyncio.Event) -> None:
-        """Wait until there are changes, or until `wake` is set, and clear that."""
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._descriptor, wake.set)
+    async def wait(self) -> None:
+        """Wait until there are changes."""
+        loop, found = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._descriptor, found.set)
         try:
-            await wake.wait()
+            await found.wait()
         finally:
             loop.remove_reader(self._descriptor)
-        wake.clear()
 
     def take(self) -> set[str]:
         """The keys of the directories that have changed. All, if some of them are not known: events were lost, or came too early."""

@@ -8,8 +8,9 @@ round takes ROUND_S at most, and a pause follows it. So a container that writes 
 others' slices, and all that is in memory of the logs is one slice. Files that hang are those of Docker's or the pods' directory, where
 all containers have theirs: threads for each would hang too.
 
-A container is watched only while it is copied to the end, for its next event only (`changes.py`). What it writes after a while of
-silence is copied at once; who reads the log of one that writes all the time has it copied first (`catch_up`).
+A container is watched only while it is copied to the end, for its next event only (`changes.py`). Its first lines, and what it writes
+after a while of silence, are copied at once, whatever the others write: they end a pause, and the round of those that write much. Who
+reads the log of one that writes all the time has it copied first (`catch_up`).
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ REST_S = (0.01, 0.05)
 #: Rounds for each second, and at once, that need no pause if they have copied all: a line that comes alone is not delayed, nor the one
 #: after it, such as the first of a container that has just started.
 FREE_ROUNDS = (20.0, 10)
+#: Rounds of the same kind that each container has besides, which the others cannot use up.
+OWN_ROUNDS = (0.2, 5)
 #: Until a log is tried again that cannot be written or read.
 RETRY_S = 2.0
 #: For a disk that does not answer.
@@ -56,11 +59,16 @@ log = Log("logs")
 
 
 class _Followed:
-    """A container. `folder`: the directory with Docker's files. `reported`: the problems that were logged."""
+    """A container. `folder`: the directory with Docker's files. `complete_in`: the last round that copied it to the end.
+
+    `free`: its own rounds without a pause. `reported`: the problems that were logged.
+    """
 
     def __init__(self, copier: Copier, docker_path: str) -> None:
         self.copier = copier
         self.folder = posixpath.dirname(docker_path)
+        self.complete_in = 0
+        self.free = TokenBucket(*OWN_ROUNDS)
         self.reported: set[str] = set()
 
 
@@ -89,9 +97,10 @@ _UNFINISHED = _Copied()
 class LogWriters:
     """The logs of all containers. `state_dir`: the directory of the positions. `start` it before use, and `close` it at the end."""
 
-    def __init__(self, state_dir: str, flight: SingleFlight) -> None:
+    def __init__(self, state_dir: str, flight: SingleFlight, clock: Callable[[], float] = time.monotonic) -> None:
         self._positions = Positions(state_dir)
         self._flight = flight
+        self._clock = clock
         self._changes = Changes()
         self._lane = asyncio.Lock()  # one call at a time
         self._followed: dict[str, _Followed] = {}
@@ -99,12 +108,14 @@ class LogWriters:
         self._later: set[str] = set()
         self._wake = asyncio.Event()
         self._copying: set[str] = set()
+        self._rounds = 0
         self._free = TokenBucket(*FREE_ROUNDS)
         self._hurry, self._copied = asyncio.Event(), asyncio.Event()
         self._is_hung = False
 
     def start(self, tasks: Supervisor) -> None:
         """Begin to copy."""
+        tasks.start_root("changes of container logs", self._notice())
         tasks.start_root("container logs", self._copy())
 
     async def close(self) -> None:
@@ -132,24 +143,26 @@ class LogWriters:
             return
         copier = Copier(container_id, docker_log_path, cri_log_path, self._positions)
         self._followed[container_id] = _Followed(copier, docker_log_path)
-        self._mark(container_id)
+        self._mark_changed({container_id})
 
     async def catch_up(self, container_id: str, deadline_s: float) -> None:
         """Wait until the log has all that Docker has of it now, in a round that begins at once. Gives up at the deadline.
 
         Does nothing, and does not wait, if all is copied or the container is not followed.
         """
+        begun = self._rounds
         with suppress(TimeoutError):
             async with asyncio.timeout(deadline_s):
-                while self._is_behind(container_id):
+                while self._is_behind(container_id, begun):
                     self._hurry.set()
                     await self._copied.wait()
 
-    def _is_behind(self, container_id: str) -> bool:
-        """Whether the container may have written what is not copied."""
-        if container_id not in self._followed:
+    def _is_behind(self, container_id: str, begun: int) -> bool:
+        """Whether the container may have written what is not copied, and no round after that one has copied it to the end."""
+        followed = self._followed.get(container_id)
+        if followed is None or followed.complete_in > begun:
             return False
-        self._mark(*self._changes.take())
+        self._mark_changed(self._changes.take())
         return container_id in self._dirty or container_id in self._copying
 
     async def reopen(self, container_id: str) -> None:
@@ -196,12 +209,22 @@ class LogWriters:
         await self._call("forget", container_id, remove)
         self._drop(container_id)
 
+    async def _notice(self) -> None:
+        while True:
+            await self._changes.wait()
+            self._mark_changed(self._changes.take())
+
     async def _copy(self) -> None:
         while True:
-            await self._changes.wait(self._wake)
+            await self._wake.wait()
+            self._wake.clear()
             self._hurry.clear()
-            self._copying, self._dirty = self._dirty | self._changes.take(), set()
+            self._rounds += 1
+            self._copying, self._dirty = self._dirty, set()
             done = await self._round(self._copying, DEADLINE_S)
+            for container_id in self._copying & done.copied.keys() & self._followed.keys():
+                if done.copied[container_id].is_done:
+                    self._followed[container_id].complete_in = self._rounds
             self._copying = set()
             self._copied.set()
             self._copied.clear()
@@ -210,12 +233,23 @@ class LogWriters:
     async def _pause(self, done: _Round) -> None:
         """The time for others after a round; shorter, if someone waits for the next one."""
         if not done.is_done:
-            await asyncio.sleep(PAUSE_S)
-        elif not self._free.take(asyncio.get_running_loop().time()):
+            pause_s = PAUSE_S
+        elif self._free.take(asyncio.get_running_loop().time()):
+            return
+        else:
             least, most = REST_S
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(max(REST_FACTOR * done.took_s, least), most)):
-                    await self._hurry.wait()
+            pause_s = min(max(REST_FACTOR * done.took_s, least), most)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._hurry.wait()
+
+    def _mark_changed(self, ids: set[str]) -> None:
+        """Have these containers copied, which have written: without a pause, if one of them has a round of its own left."""
+        now = asyncio.get_running_loop().time()
+        free = [each for each in ids & self._followed.keys() if self._followed[each].free.take(now)]
+        if free:
+            self._hurry.set()
+        self._mark(*ids)
 
     def _mark(self, *ids: str) -> None:
         """Have these containers copied in the next round."""
@@ -234,7 +268,7 @@ class LogWriters:
         try:
             async with self._lane:
                 followed = {each: self._followed[each] for each in ids if each in self._followed}
-                work = partial(_copy_round, list(followed.values()), self._changes, time.monotonic)
+                work = partial(_copy_round, list(followed.values()), self._changes, self._clock, self._hurry.is_set)
                 outcome = await self._flight.run_next(_KEY, work, deadline_s)
             if isinstance(outcome, Failed):
                 raise outcome.error
@@ -299,35 +333,37 @@ class LogWriters:
         return outcome.value
 
 
-def _copy_round(followed: list[_Followed], changes: Changes, clock: Callable[[], float]) -> _Round:
-    """Copy one slice of each after the other, until all is copied or ROUND_S has passed. Then watch those that are done."""
+def _copy_round(
+    followed: list[_Followed], changes: Changes, clock: Callable[[], float], is_awaited: Callable[[], bool]
+) -> _Round:
+    """Copy one slice of each after the other, until all is copied, ROUND_S has passed or the next round is awaited.
+
+    Those that are done are watched at once: what they write meanwhile may end the round.
+    """
     began = clock()
     copied: dict[str, _Copied] = {}
     waiting = followed
     while waiting:
-        copied |= {each.copier.container_id: _copy_slice(each) for each in waiting}
+        copied |= {each.copier.container_id: _copy_slice(each, changes) for each in waiting}
         waiting = [each for each in waiting if copied[each.copier.container_id] == _UNFINISHED]
-        if clock() - began >= ROUND_S:
+        if clock() - began >= ROUND_S or is_awaited():
             break
-    copied |= {
-        each.copier.container_id: _watch(each, changes) for each in followed if copied[each.copier.container_id].is_done
-    }
     return _Round(copied, clock() - began)
 
 
-def _copy_slice(followed: _Followed) -> _Copied:
+def _copy_slice(followed: _Followed, changes: Changes) -> _Copied:
     try:
-        return _Copied(is_done=followed.copier.step())
+        if not followed.copier.step():
+            return _UNFINISHED
+        try:
+            changes.watch(followed.copier.container_id, followed.folder)
+        except HostError as error:
+            if error.is_not_found:  # Docker has removed it
+                return _Copied(is_done=True)
+            raise
+        return _Copied(is_done=followed.copier.step())  # what was written before the watch has no event
     except HostError as error:
         return _Copied(error=error)
-
-
-def _watch(followed: _Followed, changes: Changes) -> _Copied:
-    try:
-        changes.watch(followed.copier.container_id, followed.folder)
-    except HostError as error:
-        return _Copied(is_done=error.is_not_found, error=None if error.is_not_found else error)  # Docker has removed it
-    return _copy_slice(followed)  # what was written before the watch has no event
 
 
 def _close_all(copiers: list[Copier]) -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from cri_docker.logs.docker_file import DockerFile
 from support.virtual_time import VirtualLoop
 
-from pykubelet.base.kit.flight import SingleFlight
+from pykubelet.base.kit.flight import Outcome, SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet_cri_docker.logs.log_writers import DEADLINE_S, FREE_ROUNDS, REST_S, RETRY_S, LogWriters
+from pykubelet_cri_docker.logs.log_writers import DEADLINE_S, FREE_ROUNDS, PAUSE_S, REST_S, RETRY_S, LogWriters
 
+T = TypeVar("T")
 pytestmark = pytest.mark.virtual_time
 
 
@@ -40,9 +43,14 @@ class Container:
 
 
 @asynccontextmanager
-async def running(top: Path, *containers: Container, flight: SingleFlight | None = None) -> AsyncIterator[LogWriters]:
+async def running(
+    top: Path,
+    *containers: Container,
+    flight: SingleFlight | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> AsyncIterator[LogWriters]:
     """A run of the adapter that follows these containers."""
-    logs = LogWriters(str(top / "state"), flight or SingleFlight("logs"))
+    logs = LogWriters(str(top / "state"), flight or SingleFlight("logs"), clock)
     async with Supervisor("test") as tasks:
         logs.start(tasks)
         for container in containers:
@@ -131,6 +139,73 @@ async def test_the_lines_after_some_silence_are_copied_without_a_pause(tmp_path:
                 await until_copied(container, 0.0005)
                 assert loop.time() - began < REST_S[0]
             await asyncio.sleep(3 / FREE_ROUNDS[0])
+
+
+async def test_the_first_lines_of_a_container_are_copied_at_once_while_others_write_all_the_time(
+    tmp_path: Path,
+) -> None:
+    """Clients read the log as soon as the container is shown as running, such as 20 ms after its start."""
+    busy = [Container(tmp_path, f"busy {number}") for number in range(3)]
+    loop = asyncio.get_running_loop()
+    async with running(tmp_path, *busy) as logs:
+        for number in range(2 * FREE_ROUNDS[1]):
+            for each in busy:
+                each.docker.write(f"text {number}\n")
+            await asyncio.sleep(0.001)
+        for number in range(10):
+            started = Container(tmp_path, f"started {number}")
+            logs.follow(started.name, str(started.docker.path), str(started.path))
+            for word in ("first", "second", "third"):
+                busy[number % 3].docker.write(f"text {number} {word}\n")
+                await asyncio.sleep(0.002)
+                started.docker.write(f"{word}\n")
+                began = loop.time()
+                await until_copied(started, 0.0005)
+                assert loop.time() - began < PAUSE_S
+
+
+async def test_a_round_of_those_that_write_much_ends_when_another_has_written(tmp_path: Path) -> None:
+    busy, quiet = Container(tmp_path, "busy"), Container(tmp_path, "quiet")
+    calls = 0
+
+    def never_late() -> float:
+        """Let a round go on as long as there is something to copy, which there is until the other one is copied."""
+        nonlocal calls
+        calls += 1
+        if calls == 100:
+            quiet.docker.write("text\n")
+        if calls < 10_000 and not (calls > 100 and quiet.is_copied):
+            busy.docker.write(("x" * 10_000 + "\n") * 10)
+        return 0.0
+
+    async with running(tmp_path, busy, quiet, clock=never_late) as logs:
+        await logs.catch_up("quiet", 60)
+        busy.docker.write("text\n")
+        await until_copied(busy)
+        assert quiet.is_copied
+        assert calls < 10_000
+
+
+async def test_who_asks_for_what_is_written_does_not_wait_for_what_is_written_later(tmp_path: Path) -> None:
+    container = Container(tmp_path, "a")
+    loop = asyncio.get_running_loop()
+
+    class WrittenMeanwhile(SingleFlight):
+        """The container has written again whenever something is copied."""
+
+        async def run_next(self, key: str, work: Callable[[], T], deadline_s: float) -> Outcome[T]:
+            outcome = await super().run_next(key, work, deadline_s)
+            if len(container.docker.lines) < 10_000:
+                container.docker.write("more\n")
+            return outcome
+
+    async with running(tmp_path, container, flight=WrittenMeanwhile("logs")) as logs:
+        container.docker.write("text\n")
+        written, began = bytes(container.docker.lines), loop.time()
+        await logs.catch_up("a", 60)
+        assert container.cri.startswith(written)
+        assert loop.time() - began < PAUSE_S
+        assert container.docker.lines.count(b"\n") < 5
 
 
 async def test_a_disk_that_hangs_holds_up_who_asks_until_the_deadline(tmp_path: Path) -> None:
