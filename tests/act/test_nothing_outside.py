@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from provide.volumes.samples import CONTEXT, NODE
 
 from pykubelet.act.runtime.collect.gc_files import dangling_links, remove_container_log, remove_dangling_link
-from pykubelet.act.runtime.lifecycle.start import _make_files
+from pykubelet.act.runtime.lifecycle.start import _make_files, _write_hosts
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import ConfigMap, Pod, Secret
 from pykubelet.base.kit.values import replace
@@ -181,7 +181,8 @@ def steps(host: Host, pod: Pod, content: Content, name: str) -> Iterator[Callabl
             yield from volume_steps(host, plan, pod)
     for container in pod.spec.containers:
         logs, link = paths.container_logs(ref, container.name), paths.log_link(ref, container.name, name)
-        yield partial(_make_files, pod, container, (), replace(SETTINGS, paths=paths), ("192.0.2.1",))
+        yield partial(_make_files, pod, container, (), paths)
+        yield partial(_write_hosts, pod, replace(SETTINGS, paths=paths), ("192.0.2.1",))
         yield partial(beneath.write_in_place, logs / "0.log", b"log")
         yield partial(beneath.replace_symlink, logs / name, link)
         yield partial(read_log_tail, logs / name, name)

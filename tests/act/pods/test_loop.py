@@ -446,3 +446,18 @@ async def test_many_pods_come_and_go_at_once(tmp_path: Path) -> None:
         n.unwant(*names)
         await n.wait_gone(*names)
         assert not n.fake.state.containers
+
+
+async def test_the_files_of_all_containers_are_made_while_the_sandbox_is(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.fake.inject(RuntimeFault("RunPodSandbox", delay_s=60.0))
+        of = pod(container("first"), container("second"))
+        n.want(of)
+        ref, names = pod_ref(of), ("first", "second")
+        logs = [Path(n.paths.container_logs(ref, name)) for name in names]
+        messages = [Path(n.paths.container(ref.uid, name)) for name in names]
+        await n.wait_for(
+            lambda: all(f.is_dir() for f in logs) and all(f.is_dir() and any(f.iterdir()) for f in messages)
+        )
+        assert not n.fake.called("CreateContainer")
+        assert not Path(n.paths.etc_hosts(ref.uid)).exists()  # the pod has no address yet

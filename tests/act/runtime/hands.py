@@ -13,7 +13,7 @@ from support.virtual_time import virtual_clock
 
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox, SandboxCells, Sandboxes
-from pykubelet.act.runtime.lifecycle.start import ContainerFiles, ContainerStarter, SandboxEnded
+from pykubelet.act.runtime.lifecycle.start import ContainerFiles, ContainerStarter, SandboxEnded, wants_hosts
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderSettings
 from pykubelet.act.runtime.start_error import ContainerStartError
@@ -47,10 +47,13 @@ class Hands:
     async def sandbox(self, of: Pod) -> Sandbox:
         return await self.sandboxes.create(of, 0, "/kubepods/x")
 
-    async def prepare(
-        self, of: Pod, container: AnyContainer, home: Sandbox, *instances: ContainerView
-    ) -> ContainerFiles:
-        return await self.starter.prepare(of, container, instances, self.sandboxes.settings(), home.ips)
+    async def prepare(self, of: Pod, container: AnyContainer, *instances: ContainerView) -> ContainerFiles:
+        return await self.starter.make_files(of, container, instances, self.paths)
+
+    async def hosts(self, of: Pod, container: AnyContainer, home: Sandbox) -> str:
+        if not wants_hosts(of, container, home.ips):
+            return ""
+        return await self.starter.write_hosts(of, self.sandboxes.settings(), home.ips)
 
     async def start(
         self, of: Pod, container: AnyContainer, home: Sandbox, *instances: ContainerView
@@ -67,14 +70,14 @@ class Hands:
             return error.value
 
     async def _start(self, of: Pod, container: AnyContainer, home: Sandbox, *instances: ContainerView) -> ContainerID:
-        files = await self.prepare(of, container, home, *instances)
+        files = await self.prepare(of, container, *instances)
         ctx = ContainerContext(
             image_ref=IMAGE,
             restart_count=files.restart_count,
             sandbox=home.context,
             pod_ips=home.ips,
             termination_log_host_path=files.termination_log,
-            etc_hosts_host_path=files.etc_hosts,
+            etc_hosts_host_path=await self.hosts(of, container, home),
         )
         settings = self.sandboxes.settings()
         created = await self.starter.create(of, container, home, settings, ctx)

@@ -72,8 +72,8 @@ def read(path: str) -> str:
 async def test_each_instance_has_a_termination_file_of_its_own(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         of = pod(APP)
-        home = await h.sandbox(of)
-        first, second = await h.prepare(of, APP, home), await h.prepare(of, APP, home)
+        await h.sandbox(of)
+        first, second = await h.prepare(of, APP), await h.prepare(of, APP)
         assert isinstance(first, ContainerFiles)
         assert isinstance(second, ContainerFiles)
         assert first.termination_log != second.termination_log
@@ -82,25 +82,25 @@ async def test_each_instance_has_a_termination_file_of_its_own(tmp_path: Path) -
 async def test_message_files_that_no_instance_has_do_not_pile_up(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         of = pod(APP)
-        home = await h.sandbox(of)
-        first = await h.prepare(of, APP, home)
+        await h.sandbox(of)
+        first = await h.prepare(of, APP)
         assert isinstance(first, ContainerFiles)
         mounts = (MountView("/dev/termination-log", first.termination_log),)
         instances = [replace(exited("app"), mounts=mounts)]
         for _ in range(3):
-            files = await h.prepare(of, APP, home, *instances)
+            files = await h.prepare(of, APP, *instances)
             assert isinstance(files, ContainerFiles)
             newest = files.termination_log
         left = sorted(os.listdir(h.paths.container(UID, "app")))
         assert left == sorted(os.path.basename(path) for path in (first.termination_log, newest))
-        await h.prepare(of, APP, home, exited("app", attempt=1), *instances)
+        await h.prepare(of, APP, exited("app", attempt=1), *instances)
         assert len(os.listdir(h.paths.container(UID, "app"))) == 3, "the mounts of the newest instance are unknown"
 
 
 async def test_files_wait_for_those_of_a_start_that_was_given_up(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         of = pod(APP)
-        home = await h.sandbox(of)
+        await h.sandbox(of)
         loop, pace, key = asyncio.get_running_loop(), threading.Event(), f"files:{UID}:app"
         assert isinstance(loop, VirtualLoop)
         loop.hung.add(key)
@@ -113,16 +113,14 @@ async def test_files_wait_for_those_of_a_start_that_was_given_up(tmp_path: Path)
             pace.set()
 
         loop.call_later(0.1, end)
-        assert isinstance(await h.prepare(of, APP, home), ContainerFiles)
+        assert isinstance(await h.prepare(of, APP), ContainerFiles)
 
 
 async def test_a_container_with_its_own_hosts_file_keeps_it(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         own = container("app", volumeMounts=[{"name": "v", "mountPath": "/etc/hosts"}])
         of = pod(own, volumes=[{"name": "v", "emptyDir": {}}])
-        files = await h.prepare(of, own, await h.sandbox(of))
-        assert isinstance(files, ContainerFiles)
-        assert files.etc_hosts == ""
+        assert not await h.hosts(of, own, await h.sandbox(of))
 
 
 async def test_the_link_to_the_log_carries_pod_container_and_id(tmp_path: Path) -> None:
@@ -139,8 +137,8 @@ async def test_the_link_to_the_log_carries_pod_container_and_id(tmp_path: Path) 
 async def test_the_restart_count_follows_the_newest_instance(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         of = pod(APP)
-        home = await h.sandbox(of)
-        files = await h.prepare(of, APP, home, exited("app", attempt=4))
+        await h.sandbox(of)
+        files = await h.prepare(of, APP, exited("app", attempt=4))
         assert isinstance(files, ContainerFiles)
         assert files.restart_count == 5
 
@@ -148,10 +146,10 @@ async def test_the_restart_count_follows_the_newest_instance(tmp_path: Path) -> 
 async def test_a_runtime_that_forgot_its_containers_does_not_reset_the_count(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         of = pod(APP)
-        home = await h.sandbox(of)
+        await h.sandbox(of)
         logs = Path(h.paths.pod_logs(REF)) / "app"
         make(logs / "0.log", logs / "7.log", logs / "3.log.20260101-000000.gz", logs / "odd.txt")
-        files = await h.prepare(of, APP, home)
+        files = await h.prepare(of, APP)
         assert isinstance(files, ContainerFiles)
         assert files.restart_count == 8
 
@@ -161,10 +159,10 @@ async def test_the_count_goes_on_when_the_newest_instance_was_removed_and_an_ear
 ) -> None:
     async with hands(tmp_path) as h:
         of = pod(APP)
-        home = await h.sandbox(of)
+        await h.sandbox(of)
         logs = Path(h.paths.pod_logs(REF)) / "app"
         make(logs / "4.log", logs / "5.log")
-        files = await h.prepare(of, APP, home, exited("app", attempt=4))
+        files = await h.prepare(of, APP, exited("app", attempt=4))
         assert isinstance(files, ContainerFiles)
         assert files.restart_count == 6
 
@@ -173,13 +171,13 @@ async def test_the_count_goes_on_when_the_newest_instance_was_removed_and_an_ear
 async def test_names_that_no_log_of_a_runtime_has_do_not_count(tmp_path: Path, name: str) -> None:
     async with hands(tmp_path) as h:
         of = pod(APP)
-        home = await h.sandbox(of)
+        await h.sandbox(of)
         logs = Path(h.paths.pod_logs(REF)) / "app"
         make(logs / name, logs / "2.log", tmp_path / "elsewhere.log")
         (logs / "40.log").mkdir()
         (logs / "41.log").symlink_to(tmp_path / "elsewhere.log")
         os.mkfifo(logs / "42.log")
-        files = await h.prepare(of, APP, home)
+        files = await h.prepare(of, APP)
         assert isinstance(files, ContainerFiles)
         assert files.restart_count == 3
 
@@ -327,9 +325,9 @@ async def test_a_hook_that_fails_ends_its_container(tmp_path: Path) -> None:
 async def test_the_hosts_file_of_a_pod_on_the_hosts_network_is_the_nodes(host_network: bool, tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         of = pod(APP, hostNetwork=host_network)
-        files = await h.prepare(of, APP, await h.sandbox(of))
-        assert isinstance(files, ContainerFiles)
+        await h.prepare(of, APP)
+        path = await h.hosts(of, APP, await h.sandbox(of))
         header = (
             "# Kubernetes-managed hosts file (host network)." if host_network else "# Kubernetes-managed hosts file."
         )
-        assert read(files.etc_hosts).splitlines()[0] == header
+        assert read(path).splitlines()[0] == header

@@ -436,42 +436,20 @@ class PodExecution:
         return instance
 
     async def _prepare(self, run: SyncRun, sandbox: Sandbox, container: AnyContainer) -> ReadyContainer:
-        """Wait for what a container needs, and make its files: the termination message, /etc/hosts, the log directory."""
+        """Wait for what a container needs, and find the one whose processes it shares."""
         ctx = ContainerContext(sandbox=sandbox.context, pod_ips=sandbox.ips)
         for need in self._needs:
             ctx = await need.before_container(run, container, ctx)
-        settings = self._tools.sandboxes.settings()
-        return ReadyContainer(settings, await self._with_files(run, container, settings, ctx, sandbox.ips))
-
-    def _record_needs(self, run: SyncRun, container: AnyContainer) -> None:
-        for need in self._needs:
-            need.before_start(run, container)
-
-    async def _with_files(
-        self,
-        run: SyncRun,
-        container: AnyContainer,
-        settings: RenderSettings,
-        ctx: ContainerContext,
-        ips: tuple[str, ...],
-    ) -> ContainerContext:
-        """Make the files of the next instance, and find its number and the container whose processes it shares."""
-        command, name = run.command, container.name
-        target = _target(command, container)
+        target = _target(run.command, container)
         if target is None:
             raise ContainerStartError(
                 f"unable to find target container {getattr(container, 'targetContainerName', '')}"
             )
-        repeated = max((c.restart_count for c in command.uncounted if c.name == name), default=0)
-        instances = command.left(name)
-        files = await self._tools.starter.prepare(run.pod, container, instances, settings, ips, least_count=repeated)
-        return replace(
-            ctx,
-            restart_count=files.restart_count,
-            target_container_id=target,
-            termination_log_host_path=files.termination_log,
-            etc_hosts_host_path=files.etc_hosts,
-        )
+        return ReadyContainer(self._tools.sandboxes.settings(), replace(ctx, target_container_id=target))
+
+    def _record_needs(self, run: SyncRun, container: AnyContainer) -> None:
+        for need in self._needs:
+            need.before_start(run, container)
 
     def _has_ended(self, sandbox: SandboxView | None) -> bool:
         """Whether the newest view of the pod shows the end of the sandbox in which containers are being started."""

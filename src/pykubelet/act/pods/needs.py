@@ -18,6 +18,7 @@ from pykubelet.act.pods.resize import pod_before
 from pykubelet.act.pods.tools import MakeNeed, PodTools
 from pykubelet.act.pods.waitbook import WaitBook, start_wait
 from pykubelet.act.runtime.lifecycle.metrics import IMAGE_VOLUMES, IMAGE_VOLUMES_ERRORS, STARTED_CONTAINERS_ERRORS
+from pykubelet.act.runtime.lifecycle.start import ContainerFiles, wants_hosts
 from pykubelet.act.runtime.render.context import (
     AnyContainer,
     ContainerContext,
@@ -48,11 +49,17 @@ from pykubelet.provide.volumes.subpath import SubPathError
 
 SERVICES = Wait("services", Owner.OBJECT_CACHE, 0.0, detail="they have not been listed yet")
 START_IT = "start the container"
-#: Seconds that pulls wait when a sandbox must be made too, or containers stopped. That takes longest, so it is requested first.
+#: Seconds that pulls and files wait when a sandbox must be made too, or containers stopped. That takes longest, so it is requested first.
 BEHIND_SANDBOX_S = 0.005
-#: So many images of one pod are asked for at once.
+#: So many images of one pod are asked for at once, and the files of so many containers made.
 AT_ONCE = 16
 Pull = asyncio.Task[ImageReady | ImageError]
+
+
+def behind_sandbox_s(run: SyncRun) -> float:
+    """Seconds that the work of `begin` waits in a sync."""
+    plan = run.command.plan
+    return BEHIND_SANDBOX_S if plan.create_sandbox or plan.kills else 0.0
 
 
 class ImagesNeed(PodNeed):
@@ -78,9 +85,8 @@ class ImagesNeed(PodNeed):
 
     def begin(self, run: SyncRun) -> None:
         """Begin to pull the images of the containers that are to start: a few at a time, one in an iteration of the event loop."""
-        plan = run.command.plan
-        pause_s = BEHIND_SANDBOX_S if plan.create_sandbox or plan.kills else 0.0
-        containers = [find_container(run.pod, name) for name in plan.starts]
+        pause_s = behind_sandbox_s(run)
+        containers = [find_container(run.pod, name) for name in run.command.plan.starts]
         self._later = {(c.name, c.image): partial(self._begin, run, c) for c in containers}
         if containers:
             self._begin(run, containers[0], pause_s)
@@ -468,9 +474,81 @@ class VolumesNeed(PodNeed):
         return mounts is not None and mounts.holds
 
 
+class FilesNeed(PodNeed):
+    """What containers get of the pod's own directories: the directory of their logs, termination messages, and /etc/hosts.
+
+    All but /etc/hosts, which has the pod's addresses, is made while the sandbox is.
+    """
+
+    def __init__(self, tools: PodTools, ref: PodRef) -> None:
+        self._starter = tools.starter
+        self._sandboxes = tools.sandboxes
+        self._supervisor = tools.supervisor
+        self._uid = ref.uid
+        self._made: dict[str, asyncio.Task[ContainerFiles | ContainerStartError]] = {}
+        #: The path of the /etc/hosts that this sync has written, empty before.
+        self._hosts = ""
+
+    def begin(self, run: SyncRun) -> None:
+        """Begin to make the files of the first containers that are to start."""
+        self.cancel()
+        for name in run.command.plan.starts[:AT_ONCE]:
+            self._begin(run, find_container(run.pod, name), behind_sandbox_s(run))
+
+    def _begin(
+        self, run: SyncRun, container: AnyContainer, pause_s: float = 0.0
+    ) -> asyncio.Task[ContainerFiles | ContainerStartError]:
+        """The files of one container, which are begun if they were not yet."""
+        if container.name not in self._made:
+            work = self._make(run, container, pause_s)
+            self._made[container.name] = self._supervisor.start_child(f"files-{self._uid}-{container.name}", work)
+        return self._made[container.name]
+
+    async def _make(
+        self, run: SyncRun, container: AnyContainer, pause_s: float
+    ) -> ContainerFiles | ContainerStartError:
+        if pause_s:
+            await asyncio.sleep(pause_s)
+        command, name, paths = run.command, container.name, self._sandboxes.paths
+        repeated = max((c.restart_count for c in command.uncounted if c.name == name), default=0)
+        try:
+            return await self._starter.make_files(run.pod, container, command.left(name), paths, least_count=repeated)
+        except ContainerStartError as error:
+            return error
+
+    async def before_container(self, run: SyncRun, container: AnyContainer, ctx: ContainerContext) -> ContainerContext:
+        """Add the container's files and its number. The first container of a sync waits for the pod's /etc/hosts."""
+        files = await self._begin(run, container)
+        if isinstance(files, ContainerStartError):
+            raise files
+        hosts = ""
+        if wants_hosts(run.pod, container, ctx.pod_ips):
+            if not self._hosts:
+                self._hosts = await self._starter.write_hosts(run.pod, self._sandboxes.settings(), ctx.pod_ips)
+            hosts = self._hosts
+        return replace(
+            ctx,
+            restart_count=files.restart_count,
+            termination_log_host_path=files.termination_log,
+            etc_hosts_host_path=hosts,
+        )
+
+    def before_start(self, run: SyncRun, container: AnyContainer) -> None:
+        """The files are used."""
+        self._made.pop(container.name, None)
+
+    def cancel(self) -> None:
+        """End what is being made. Files that no container uses are removed before its next start."""
+        for task in self._made.values():
+            task.cancel()
+        self._made.clear()
+        self._hosts = ""
+
+
 #: In the order in which a start meets them. An end gives them back in the reverse order. What depends on it: a missing image is reported
 #: before any other lack, as in the reference; a cgroup is removed after the volumes whose memory it is charged with; `DevicesNeed` sets
-#: the devices to which `ClaimsNeed` and others add; a `subPathExpr` of `VolumesNeed` may refer to variables of the content and the devices.
+#: the devices to which `ClaimsNeed` and others add; a `subPathExpr` of `VolumesNeed` may refer to variables of the content and the devices;
+#: a failure to make files is reported after every other lack.
 NEEDS: tuple[MakeNeed, ...] = (
     ImagesNeed,
     CgroupNeed,
@@ -478,4 +556,5 @@ NEEDS: tuple[MakeNeed, ...] = (
     DevicesNeed,
     ClaimsNeed,
     VolumesNeed,
+    FilesNeed,
 )

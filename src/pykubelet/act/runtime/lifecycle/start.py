@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_words, words_for_log
 from pykubelet.act.runtime.lifecycle.metrics import STARTED_CONTAINERS_ERRORS
@@ -35,7 +35,7 @@ from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.observed import ContainerView
-from pykubelet.base.model.paths import Beneath
+from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.base.model.reasons import (
     CREATE_CONTAINER_ERROR,
     EVENT_CREATED,
@@ -64,6 +64,7 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import FileKind, read_text
 from pykubelet.edges.host.fs.subpaths import read_beneath
 
+T = TypeVar("T")
 log = Log("runtime")
 NAME_ATTEMPTS = 5
 START_LIMIT_S = 5.0
@@ -80,11 +81,10 @@ _MESSAGE_FILE = re.compile("[0-9a-f]{8}")
 
 
 class ContainerFiles(Value):
-    """The files on the host for one instance. A path is empty if the container needs no such file."""
+    """What is made on the host for one instance. The path is empty if the container has no termination message file."""
 
     restart_count: int
     termination_log: str
-    etc_hosts: str
 
 
 class CreatedContainer(Value):
@@ -134,27 +134,34 @@ class ContainerStarter:
                 error.is_reported = True
             raise
 
-    async def prepare(
+    async def make_files(
         self,
         pod: Pod,
         container: AnyContainer,
         instances: Sequence[ContainerView],
-        settings: RenderSettings,
-        pod_ips: tuple[str, ...],
+        paths: Paths,
         *,
         least_count: int = 0,
     ) -> ContainerFiles:
-        """Make the files of the next instance, in a thread. `instances`: all existing instances, newest first.
+        """Make the files of the next instance, in a thread: its log directory and termination message.
 
-        `least_count`: the restart count is not lower, whatever the instances and logs show.
+        `instances`: all existing instances, newest first. `least_count`: the restart count is not lower, whatever they and logs show.
         """
-        key = f"files:{pod.metadata.uid}:{container.name}"
-        outcome = await self._flight.run_next(
-            key, lambda: _make_files(pod, container, instances, settings, pod_ips), FILES_DEADLINE_S
+        files = await self._in_thread(
+            f"files:{pod.metadata.uid}:{container.name}", lambda: _make_files(pod, container, instances, paths)
         )
+        return replace(files, restart_count=max(files.restart_count, least_count))
+
+    async def write_hosts(self, pod: Pod, settings: RenderSettings, pod_ips: tuple[str, ...]) -> str:
+        """Write the pod's /etc/hosts, in a thread, and return its path on the host."""
+        return await self._in_thread(f"hosts:{pod.metadata.uid}", lambda: _write_hosts(pod, settings, pod_ips))
+
+    async def _in_thread(self, key: str, work: Callable[[], T]) -> T:
+        """The result of work on the pod's directory."""
+        outcome = await self._flight.run_next(key, work, FILES_DEADLINE_S)
         match outcome:
             case Done(value):
-                return replace(value, restart_count=max(value.restart_count, least_count))
+                return value
             case Failed(HostError() as error):
                 raise ContainerStartError(str(error)) from error
             case Failed(error):
@@ -339,14 +346,8 @@ class ContainerStarter:
             log.warning("cannot link a container's log", pod=ref, error=error)
 
 
-def _make_files(
-    pod: Pod,
-    container: AnyContainer,
-    instances: Sequence[ContainerView],
-    settings: RenderSettings,
-    pod_ips: tuple[str, ...],
-) -> ContainerFiles:
-    paths, ref = settings.paths, pod_ref(pod)
+def _make_files(pod: Pod, container: AnyContainer, instances: Sequence[ContainerView], paths: Paths) -> ContainerFiles:
+    ref = pod_ref(pod)
     log_dir = paths.container_logs(ref, container.name)
     existed = not make_dirs(log_dir, 0o755)
     termination = ""
@@ -357,13 +358,15 @@ def _make_files(
         message = directory / secrets.token_hex(4)
         create_file(message, 0o666)
         termination = str(message)
-    hosts = ""
-    if _wants_etc_hosts(pod, container, pod_ips):
-        text = etc_hosts_content(pod, settings, pod_ips, read_text(NODE_HOSTS))
-        write_in_place(paths.etc_hosts(ref.uid), text.encode(), 0o644)
-        hosts = str(paths.etc_hosts(ref.uid))
     newest = instances[0] if instances else None
-    return ContainerFiles(_restart_count(newest, log_dir, existed), termination, hosts)
+    return ContainerFiles(_restart_count(newest, log_dir, existed), termination)
+
+
+def _write_hosts(pod: Pod, settings: RenderSettings, pod_ips: tuple[str, ...]) -> str:
+    path = settings.paths.etc_hosts(pod_ref(pod).uid)
+    node_hosts = read_text(NODE_HOSTS) if pod.spec.hostNetwork else ""
+    write_in_place(path, etc_hosts_content(pod, settings, pod_ips, node_hosts).encode(), 0o644)
+    return str(path)
 
 
 def _remove_unused(directory: Beneath, instances: Sequence[ContainerView]) -> None:
@@ -398,7 +401,8 @@ def _read_env_files(
     return files
 
 
-def _wants_etc_hosts(pod: Pod, container: AnyContainer, pod_ips: tuple[str, ...]) -> bool:
+def wants_hosts(pod: Pod, container: AnyContainer, pod_ips: tuple[str, ...]) -> bool:
+    """Whether a container gets the pod's /etc/hosts."""
     if not pod_ips and not pod.spec.hostNetwork:
         return False
     return all(mount.mountPath != "/etc/hosts" for mount in container.volumeMounts)
