@@ -285,7 +285,10 @@ def _differences_of(pod: PodTruth, model: Model, c: Container, s: ContainerStatu
     useless = sum(1 + i.taken for i in pod.of(c.name) if model.is_useless(i))
     useless += sum(map(model.is_unseen, pod.of(c.name)))
     # an instance that never ran, because its start was cut off, is shown as waiting, with its restart count
-    useless += sum(i.started_at is None and (last is None or i.created_at > last.created_at) for i in pod.of(c.name))
+    useless += sum(
+        i.started_at is None and (i.tried is None or last is None or i.created_at > last.created_at)
+        for i in pod.of(c.name)
+    )
     # a log counts as a restart, even if nothing else of its instance is left
     useless += sum(i.name == c.name for i in pod.lost)
     # the end of an instance may be shown, or not, if it came before its hook had ended

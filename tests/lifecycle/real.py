@@ -247,7 +247,7 @@ class RealNode:
             name, count = container.labels[labels.CONTAINER_NAME], container.annotations[labels.CONTAINER_RESTART_COUNT]
             at = container.created_at / 1e9 or time.time()  # a runtime that was killed meanwhile has lost it
             made = Instance(
-                container.id, name, container.pod_sandbox_id, container.metadata.attempt, int(count), at, tried=True
+                container.id, name, container.pod_sandbox_id, container.metadata.attempt, int(count), at, tried=None
             )
             self._add_cut_off(pod.truth, made)
             self._instances[container.id] = made
@@ -309,9 +309,12 @@ class RealNode:
     async def is_killed(self, instance: Instance) -> None:
         if not instance.runs:
             return
-        instance.by = By.OUTSIDE
+        by, instance.by = instance.by, By.OUTSIDE
         self._asked[instance.id] = 137, time.time()
-        await self.agent.kill_container(instance.id)
+        if not await self.agent.kill_container(instance.id):
+            self.say(f"{instance.name} has ended already")
+            instance.by = by
+            del self._asked[instance.id]
 
     async def sandbox_ends(self, pod: RealPod, *, removes: bool) -> None:
         """As `crictl stopp` and `crictl rmp` do it."""

@@ -23,6 +23,9 @@ from pykubelet.testing.cri.in_memory import MemoryChannel, MemoryCriClient, Memo
 
 #: How long an event, a changed status, a call or its answer may be under way: seconds.
 LAGS = (0.0, 0.0, 0.01, 0.03, 0.08, 0.2)
+#: What containerd says of a container whose start it has ended because its caller was gone; whether its process was there.
+HAS_RUN = 'failed to start containerd task "a": context canceled: unknown'
+CUT_OFF = ("failed to create containerd task: failed to create shim task: context canceled: unknown", HAS_RUN)
 #: Calls that change something.
 EFFECTS = frozenset(
     {
@@ -54,6 +57,7 @@ class OrderedRuntime(MemoryRuntime):
         self.on_stop: Callable[[PodTruth, Instance], None] = lambda pod, instance: None
         self.power_cuts = 0
         self._starting = set[str]()
+        self._cut_off: dict[str, str] = {}
         self.gates: dict[str, asyncio.Future[int]] = {}
         self.answers: dict[tuple[str, str, str], bool] = {}
         super().__init__(path, clock, features)
@@ -61,7 +65,8 @@ class OrderedRuntime(MemoryRuntime):
 
     def connect(self, timeout_s: float = 0.0) -> MortalCriClient:
         for _, instance in self._truth.instances.values():
-            instance.tried &= instance.started_at is not None  # this run of the agent does not know of it
+            if instance.started_at is None:
+                instance.tried = False  # this run of the agent does not know of it
         self._client = MortalCriClient(self)
         return self._client
 
@@ -69,6 +74,22 @@ class OrderedRuntime(MemoryRuntime):
         """The agent asks for the start of a container."""
         if (found := self._truth.instances.get(container_id)) is not None:
             found[1].tried = True
+
+    def _start_is_cut_off(self, container_id: str) -> None:
+        """The agent that asked for it has ended. The runtime has not begun, or ends the start before or after the process is there."""
+        container, message = self.state.containers.get(container_id), self._random.choice(("", *CUT_OFF))
+        if not message or container is None or container.state != pb.CONTAINER_CREATED or not container.sandbox.ready:
+            return
+        self._cut_off[container_id] = message
+        if message == HAS_RUN:
+            self._by[container_id] = By.ITSELF
+            container.state = pb.CONTAINER_RUNNING
+            self._notify(HintKind.STARTED, container_id, container.sandbox)
+            self.state.end(container, 128, "StartError")
+            if (hidden := self._unseen.get(container_id)) is not None:
+                self._show(container_id, hidden)
+        container.state, container.exit_code, container.reason = pb.CONTAINER_EXITED, 128, "StartError"
+        container.finished_at = int(self.clock.wall() * 1e9)
 
     def kill_client(self) -> None:
         """The agent is killed: nothing that it still calls arrives."""
@@ -244,6 +265,7 @@ class OrderedRuntime(MemoryRuntime):
 
     async def _container_status(self, request: pb.ContainerStatusRequest) -> pb.ContainerStatusResponse:
         answer = await super()._container_status(request)
+        answer.status.message = self._cut_off.get(request.container_id, "")
         if request.container_id in self._unseen:
             status = answer.status
             status.state, status.exit_code, status.finished_at, status.reason = pb.CONTAINER_RUNNING, 0, 0, ""
@@ -303,6 +325,10 @@ class OrderedRuntime(MemoryRuntime):
             self._starting.add(message.container_id)
             try:
                 return await slowly(message)
+            except Refused as error:
+                if error.code is CriCode.CANCELED:
+                    self._start_is_cut_off(message.container_id)
+                raise
             finally:
                 self._starting.discard(message.container_id)
 

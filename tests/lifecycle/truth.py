@@ -48,7 +48,7 @@ class Probed:
 @dataclass
 class Instance:
     """A container instance. `count`: the restart count that the agent has given it. `taken`: removed from outside. `tried`: the
-    agent has asked for its start, whether or not it came.
+    agent has asked for its start, whether or not it came; None: a real runtime does not show that.
 
     `hooked`: None until its postStart hook has ended, then whether it succeeded, at `hooked_at`; `hooks`: when it began.
     `stop_at`: when the agent asked for its end, the last time.
@@ -64,7 +64,7 @@ class Instance:
     ended_at: float | None = None
     removed_at: float | None = None
     taken: bool = False
-    tried: bool = False
+    tried: bool | None = False
     code: int = 0
     reason: str = ""
     by: By = By.AGENT

@@ -341,13 +341,18 @@ class Agent:
         async with runtime_client(self.testbed) as client:
             return float((await client.container_status(ContainerID(container))).status.finished_at / 1e9)
 
-    async def kill_container(self, container: str) -> None:
-        """SIGKILL to its first process, as the kernel would."""
+    async def kill_container(self, container: str) -> bool:
+        """SIGKILL to its first process, as the kernel would. False: it has ended already."""
         async with runtime_client(self.testbed) as client:
             answer = await client.container_status(ContainerID(container), verbose=True)
             pid = int(json.loads(answer.info["info"])["pid"])
-            if pid:  # 0 after its end: that signal would go to our own process group
+            if not pid:  # that signal would go to our own process group
+                return False
+            try:
                 os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return False
+            return True
 
     async def kill_sandbox(self, sandbox: str) -> None:
         """SIGKILL to its process. A sandbox without one, as CRI-O makes them, is stopped behind the agent's back."""
