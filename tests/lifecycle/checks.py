@@ -300,7 +300,9 @@ def _differences_of(pod: PodTruth, model: Model, c: Container, s: ContainerStatu
     is_gone = is_gone and expected.kind == "terminated" and shown.kind == "waiting"
     if is_gone and shown.last in (expected.exit, UNKNOWN_END) and count <= shown.count <= count + max(1, useless):
         return  # it has vanished
-    if newest is not None and _is_hidden(c, newest) and shown.kind == "waiting":  # as before its start
+    # as before its start, or with the start that was shown although it does not count
+    is_before = newest is not None and (_is_hidden(c, newest) or model.is_useless(newest))
+    if is_before and shown.kind == "waiting":
         if expected.kind == "waiting":
             shown = replace(shown, reason=expected.reason)
         elif shown.last == expected.exit:

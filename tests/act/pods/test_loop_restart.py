@@ -257,3 +257,34 @@ async def test_a_container_whose_start_the_runtime_has_lost_is_created_anew(
     assert len(runtime.called(REMOVE)) == 1
     created = [call.request.config for call in runtime.called(CREATE)]
     assert [config.annotations[CONTAINER_RESTART_COUNT] for config in created] == ["0", "0"]
+
+
+async def test_a_restart_counts_for_the_back_off_although_its_hook_is_cut_off(
+    tmp_path: Path, runtime: MemoryRuntime
+) -> None:
+    """The container ends with its sandbox, is started in it once more, and its first instance is removed as garbage."""
+    hook = {"postStart": {"exec": {"command": ["sleep", "1000"]}}}
+
+    def created() -> int:
+        return len(runtime.called(CREATE))
+
+    async def until_end(hooked: FakeContainer, _command: list[str]) -> pb.ExecSyncResponse:
+        await hooked.ended.wait()
+        if len(runtime.called("ExecSync")) == 2:
+            await asyncio.Event().wait()  # it outlives the sandbox
+        return pb.ExecSyncResponse(exit_code=137)
+
+    runtime.exec_handler = until_end
+    async with node(tmp_path, fake=runtime, wanted=[named(pod(container(lifecycle=hook)), "web")]) as n:
+        await n.wait_for(lambda: len(runtime.called("ExecSync")) == 1)
+        [first] = runtime.state.containers.values()
+        runtime.state.end(first, 137)
+        await n.wait_for(lambda: len(runtime.called("ExecSync")) == 2)
+        runtime.state.remove(first)
+        runtime.state.stop_sandbox(first.sandbox)
+        await n.wait_for(lambda: len(runtime.called("ExecSync")) == 3)
+        [third] = n.running("web")
+        runtime.state.end(third, 1)
+        await asyncio.sleep(9.0)
+        assert created() == 3, "it is in back-off"
+        await n.wait_for(lambda: created() == 4)

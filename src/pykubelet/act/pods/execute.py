@@ -397,10 +397,11 @@ class PodExecution:
             container = find_container(pod, name)
             try:
                 with self._tools.starter.reporting(pod, container):
-                    started[name] = await self._start_one(run, container, sandbox, ahead)
+                    await self._start_one(run, container, sandbox, ahead, started)
             except Interrupted:
                 return SyncEnded(tuple(started), failed, unfinished=True, cause="interrupted by a newer event")
             except ContainerStartError as error:
+                started.pop(name, None)
                 failed[name] = _outcome(error)
                 if name in plan.start_init and container.restartPolicy != ALWAYS:
                     break
@@ -411,9 +412,17 @@ class PodExecution:
         return SyncEnded(tuple(started), failed, made=made)
 
     async def _start_one(
-        self, run: SyncRun, container: AnyContainer, sandbox: Sandbox, ahead: AheadOfStart | None
-    ) -> ContainerID:
-        """The steps of one container's start. `ahead`: the containers that are made ahead; None: there are none."""
+        self,
+        run: SyncRun,
+        container: AnyContainer,
+        sandbox: Sandbox,
+        ahead: AheadOfStart | None,
+        started: dict[str, ContainerID],
+    ) -> None:
+        """The steps of one container's start. `ahead`: the containers that are made ahead; None: there are none.
+
+        `started`: gets the instance once it is started, so that the start counts although its hook may be interrupted.
+        """
         if self._is_outdated or self._has_ended(run.command.plan.sandbox):
             raise Interrupted
         STARTED_CONTAINERS.inc(container_kind(run.pod, container))
@@ -430,10 +439,9 @@ class PodExecution:
             self.ahead = ahead.names
             run.waits.notify()
         # 3. It is created and started.
-        instance = await self._create_and_start(run, sandbox, container, ready, early)
+        instance = started[container.name] = await self._create_and_start(run, sandbox, container, ready, early)
         # 4. Its postStart hook. The container is reported as running after the hook has ended.
         await self._run_hook(run, container, instance, sandbox.id, ready.ctx.pod_ips[0] if ready.ctx.pod_ips else "")
-        return instance
 
     async def _prepare(self, run: SyncRun, sandbox: Sandbox, container: AnyContainer) -> ReadyContainer:
         """Wait for what a container needs, and find the one whose processes it shares."""
