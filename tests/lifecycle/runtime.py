@@ -23,7 +23,7 @@ from pykubelet.testing.cri.in_memory import MemoryChannel, MemoryCriClient, Memo
 
 #: How long an event, a changed status, a call or its answer may be under way: seconds.
 LAGS = (0.0, 0.0, 0.01, 0.03, 0.08, 0.2)
-#: What containerd says of a container whose start it has ended because its caller was gone; whether its process was there.
+#: containerd's message for a container whose start it has ended because its caller was gone; whether its process was there.
 HAS_RUN = 'failed to start containerd task "a": context canceled: unknown'
 CUT_OFF = ("failed to create containerd task: failed to create shim task: context canceled: unknown", HAS_RUN)
 #: Calls that change something.
