@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from operator import is_
 
-from pykubelet.base.kit.values import Value, field
+import msgspec
+
+from pykubelet.base.kit.values import Value
 from pykubelet_local_api.objects import Json, name_of, namespace_of
 from pykubelet_local_api.view import RequestUser, View
 
@@ -49,7 +51,7 @@ class Permission(Value):
     reason: str = ""
 
 
-class Rule(Value):
+class Rule(Value, rename={"groups": "apiGroups", "names": "resourceNames", "urls": "nonResourceURLs"}):
     """A PolicyRule. `names`: empty for all names."""
 
     verbs: tuple[str, ...] = ()
@@ -85,10 +87,8 @@ class Grant(Value):
     missing_role: str = ""
 
 
-class _Bound(Value):
-    """The bindings with one subject, by namespace ("": of the cluster), each with the number of the binding and of the subject."""
-
-    by_namespace: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+#: By name of a subject: the number of each binding with it, and the first number of the subject in that.
+_Bound = dict[str, dict[int, int]]
 
 
 class RbacIndex:
@@ -100,6 +100,7 @@ class RbacIndex:
         for key in _rules.keys() - self._roles.keys():
             _rules.pop(key, None)
         self._grants: list[Json] = []
+        #: By namespace; "": of the cluster.
         self._users: dict[str, _Bound] = {}
         self._groups: dict[str, _Bound] = {}
         for binding in (*view.list(CLUSTER_BINDINGS), *view.list(BINDINGS)):
@@ -108,18 +109,25 @@ class RbacIndex:
     def _add(self, binding: Json) -> None:
         namespace, number = namespace_of(binding), len(self._grants)
         self._grants.append(binding)
+        users, groups = self._users.setdefault(namespace, {}), self._groups.setdefault(namespace, {})
         for index, subject in enumerate(binding.get("subjects") or ()):
             kind, name = subject.get("kind"), subject.get("name") or ""
             if kind == "ServiceAccount":
                 home = subject.get("namespace") or namespace
-                name = f"system:serviceaccount:{home}:{name}" if home else ""
-            if kind in ("User", "ServiceAccount") and (name or kind == "User"):
-                bound = self._users.setdefault(name, _Bound())
+                if not home:
+                    continue
+                name = f"system:serviceaccount:{home}:{name}"
+            if kind in ("User", "ServiceAccount"):
+                bound = users
             elif kind == "Group":
-                bound = self._groups.setdefault(name, _Bound())
+                bound = groups
             else:
                 continue
-            bound.by_namespace.setdefault(namespace, []).append((number, index))
+            known = bound.get(name)
+            if known is None:
+                bound[name] = {number: index}
+            elif number not in known:
+                known[number] = index
 
     def role(self, ref: Json, namespace: str) -> tuple[Rule, ...] | None:
         """The rules of the role that a binding in the namespace refers to; None if there is none."""
@@ -133,11 +141,12 @@ class RbacIndex:
 
     def grants(self, user: RequestUser, namespace: str) -> Iterator[Grant]:
         """What a user has in a namespace: first by ClusterRoleBindings, then by RoleBindings."""
-        found = [self._users.get(user.name), *map(self._groups.get, user.groups)]
         for place in ("", namespace) if namespace else ("",):
+            groups = self._groups.get(place, {})
+            found = [self._users.get(place, {}).get(user.name), *map(groups.get, user.groups)]
             first: dict[int, int] = {}
-            for bound in found:
-                for number, index in bound.by_namespace.get(place, ()) if bound is not None else ():
+            for bound in filter(None, found):
+                for number, index in bound.items():
                     first[number] = min(index, first.get(number, index))
             for number in sorted(first):
                 yield self._grant(self._grants[number], first[number])
@@ -205,7 +214,11 @@ def rules_for(user: RequestUser, namespace: str, view: View) -> tuple[list[Rule]
 
 def rules_of(role: Json) -> tuple[Rule, ...]:
     """The rules of a Role or ClusterRole."""
-    return tuple(rule_of(rule) for rule in role.get("rules") or ())
+    rules = role.get("rules") or ()
+    try:
+        return msgspec.convert(rules, tuple[Rule, ...])
+    except msgspec.ValidationError:  # a null in the place of a list
+        return tuple(map(rule_of, rules))
 
 
 def rule_of(rule: Json) -> Rule:

@@ -9,10 +9,11 @@ Source: the Kubernetes documentation "Namespaces"; KEP-5080 (ordered deletion of
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Collection
 
 from pykubelet_local_api.kinds.table import STORED
-from pykubelet_local_api.objects import Json, is_deleting, name_of
+from pykubelet_local_api.objects import Json, is_deleting, name_of, namespace_of
 from pykubelet_local_api.reconcile.changes import (
     created,
     deleted,
@@ -38,41 +39,50 @@ def reconcile(view: View) -> list[ObjectChange]:
     for name in ALWAYS:
         if view.get("namespaces", "", name) is None:
             changes.append(created("namespaces", _namespace(name)))
-    for namespace in view.list("namespaces"):
-        if is_deleting(namespace):
-            changes += _ending(view, namespace)
+    ending = {name_of(namespace): namespace for namespace in view.list("namespaces") if is_deleting(namespace)}
+    contents = _contents(view, ending)
+    for name, namespace in ending.items():
+        changes += _ending(view.now, namespace, contents[name])
     return changes
+
+
+def _contents(view: View, names: Collection[str]) -> dict[str, dict[str, list[Json]]]:
+    """What is in these namespaces, by namespace and resource, pods first."""
+    contents: dict[str, dict[str, list[Json]]] = {name: defaultdict(list) for name in names}
+    for resource in (_PODS, *(resource for resource in _CONTENTS if resource != _PODS)) if names else ():
+        for found in view.list(resource):
+            place = contents.get(namespace_of(found))
+            if place is not None:
+                place[resource].append(found)
+    return contents
 
 
 def _namespace(name: str) -> Json:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
-def _ending(view: View, namespace: Json) -> list[ObjectChange]:
+def _ending(now: float, namespace: Json, contents: dict[str, list[Json]]) -> list[ObjectChange]:
     held = spec_of(namespace).get("finalizers") or []
     if FINALIZER not in held:
         return [] if held or finalizers_of(namespace) else [deleted("namespaces", namespace)]
     changes: list[ObjectChange] = []
     left: dict[str, int] = {}
     finalizers: Counter[str] = Counter()
-    is_empty = True
-    for resource in (_PODS, *(resource for resource in _CONTENTS if resource != _PODS)):
-        found = list(view.list(resource, name_of(namespace)))
+    for resource, found in contents.items():
         for content in found:
             if is_deleting(content):
                 finalizers.update(finalizers_of(content))
             else:
                 changes.append(deleted(resource, content))
-        is_empty = is_empty and not found
         ending = sum(map(is_deleting, found))
         if ending:
             left[resource] = ending
-        if resource == _PODS and found:
+        if resource == _PODS:
             break
-    if is_empty:
+    if not contents:
         rest = [name for name in held if name != FINALIZER]
         return [updated("namespaces/finalize", namespace | {"spec": spec_of(namespace) | {"finalizers": rest}})]
-    reported = _reported(namespace, left, finalizers, view.now)
+    reported = _reported(namespace, left, finalizers, now)
     return changes if reported is namespace else [status_updated("namespaces", reported), *changes]
 
 

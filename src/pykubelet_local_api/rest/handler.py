@@ -32,6 +32,7 @@ from pykubelet_local_api.rest.lists import list_answer, list_parts
 from pykubelet_local_api.rest.metrics import count_request
 from pykubelet_local_api.rest.options import ListOptions, read_bool, read_list_options
 from pykubelet_local_api.rest.other_paths import OtherPaths
+from pykubelet_local_api.rest.parts import AnswerParts, PartsOfUsers
 from pykubelet_local_api.rest.paths import Target, parse_target
 from pykubelet_local_api.rest.reads import check_version_exists, read_list, read_object, selected
 from pykubelet_local_api.rest.rounds import RequestRounds
@@ -39,6 +40,8 @@ from pykubelet_local_api.rest.shared_lines import SharedLines
 from pykubelet_local_api.rest.subresources import Acts
 from pykubelet_local_api.rest.watches import WatchRequest, WatchStream
 from pykubelet_local_api.rest.writes import Write, Writes
+from pykubelet_local_api.store.database import StoredKey
+from pykubelet_local_api.store.sizes import LARGE_BYTES
 from pykubelet_local_api.store.store import ObjectStore
 from pykubelet_local_api.view import RequestUser
 
@@ -86,6 +89,7 @@ class ObjectsHandler:
         self._kinds = registry.kinds
         self._lines = SharedLines()
         self._rounds = RequestRounds()
+        self._parts = PartsOfUsers()
         self._writes = Writes(store, registry, access)
         self._acts = Acts(store, registry, access)
         self._fairness = RequestFairness()
@@ -138,35 +142,56 @@ class ObjectsHandler:
             if target.kind.is_review or target.subresource in _NOT_READ:
                 raise method_not_allowed()
             check_version_exists(self._store, request)
+            return await self._object(asked, accepted)
+        return await self._write(asked, verb, accepted)
+
+    async def _object(self, asked: AskedRequest, accepted: Accepted) -> Answer:
+        target = asked.target
+
+        async def made() -> Answer:
             found = read_object(self._store, target.kind, target.namespace, target.name)
             return answer(shown_object(accepted, target.kind, found, self._store.now))
-        return await self._write(asked, verb, accepted)
+
+        return await (self._parts_of(asked).whole(made) if self._is_large(target) else made())
+
+    def _is_large(self, target: Target) -> bool:
+        return self._store.is_large(StoredKey(target.kind.storage, target.namespace, target.name))
+
+    def _parts_of(self, asked: AskedRequest) -> AnswerParts:
+        return AnswerParts(self._parts, asked.user.name, asked.connection.writer.transport.abort)
 
     async def _collection(self, asked: AskedRequest, options: ListOptions, accepted: Accepted) -> Answer:
         kind, namespace = asked.target.kind, asked.target.namespace
         if options.is_watch:
             wants = selected(kind, options)
-            stream = WatchStream(
-                self._store, WatchRequest(kind, namespace, asked.target.name, wants, options, accepted), self._lines
-            )
+            watched = WatchRequest(kind, namespace, asked.target.name, wants, options, accepted)
+            stream = WatchStream(self._store, watched, self._parts_of(asked), self._lines)
             try:
                 return self._fairness.long(asked.user, StreamedResponse(200, stream, JSON))
             except StatusError:
                 stream.close()
                 raise
-        page = await read_list(self._store, kind, namespace, options)
-        return list_answer(accepted, kind, page, list_parts(self._store, kind, page.items), self._store.now)
+        parts = self._parts_of(asked)
+        page = await read_list(self._store, kind, namespace, options, parts.next_round)
+        listed = list_parts(self._store, kind, page.items)
+        return list_answer(accepted, kind, page, listed, self._store.now, parts)
 
     async def _write(self, asked: AskedRequest, verb: str, accepted: Accepted) -> Answer:
         async with self._fairness.body(asked.user, asked.request):
             body = await asked.connection.read_body()
-            write = Write(asked.request, body, asked.target, asked.user, accepted)
-            try:
-                async with asyncio.timeout(WRITE_LIMIT_S):
-                    return await self._done(write, verb)
-            except TimeoutError as error:
-                message = "the write has not come to its end in time; it may still be made"
-                raise StatusError(504, "Timeout", message, retry_after_s=1) from error
+            parts = self._parts_of(asked)
+            write = Write(asked.request, body, asked.target, asked.user, accepted, parts)
+            if len(body) > LARGE_BYTES or self._is_large(asked.target):
+                return await parts.whole(lambda: self._done_in_time(write, verb))
+            return await self._done_in_time(write, verb)
+
+    async def _done_in_time(self, write: Write, verb: str) -> Answer:
+        try:
+            async with asyncio.timeout(WRITE_LIMIT_S):
+                return await self._done(write, verb)
+        except TimeoutError as error:
+            message = "the write has not come to its end in time; it may still be made"
+            raise StatusError(504, "Timeout", message, retry_after_s=1) from error
 
     async def _done(self, write: Write, verb: str) -> Answer:
         target = write.target

@@ -6,10 +6,9 @@ Source: Kubernetes documentation, "Kubernetes API Concepts", "Retrieving large r
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -23,7 +22,7 @@ from pykubelet_local_api.kinds.kind import ResourceKind
 from pykubelet_local_api.objects import Json
 from pykubelet_local_api.rest.options import ListOptions
 from pykubelet_local_api.rest.selectors import Wants, everything, read_selectors
-from pykubelet_local_api.store.store import ObjectStore
+from pykubelet_local_api.store.store import ObjectStore, let_others_run
 
 _TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue "
@@ -66,8 +65,14 @@ def read_object(store: ObjectStore, kind: ResourceKind, namespace: str, name: st
     return to_served(kind, found)
 
 
-async def read_list(store: ObjectStore, kind: ResourceKind, namespace: str, options: ListOptions) -> Page:
-    """A list, or one page. Other tasks run while the objects of its version are looked at.
+async def read_list(
+    store: ObjectStore,
+    kind: ResourceKind,
+    namespace: str,
+    options: ListOptions,
+    next_round: Callable[[], Awaitable[None]] = let_others_run,
+) -> Page:
+    """A list, or one page. Other tasks run while the objects of its version are looked at: `next_round` waits for them.
 
     Raises StatusError 400, 410, or 504 for a version that does not exist yet.
     """
@@ -87,9 +92,9 @@ async def read_list(store: ObjectStore, kind: ResourceKind, namespace: str, opti
                 )
             version = asked
     wanted: list[tuple[tuple[str, str], Json]] = []
-    for number, (key, item) in enumerate(await store.items(kind.storage, version)):
+    for number, (key, item) in enumerate(await store.items(kind.storage, version, next_round)):
         if not number % OBJECTS_AT_ONCE:
-            await asyncio.sleep(0)
+            await next_round()
         if key > start and (not namespace or key[0] == namespace):
             served = to_served(kind, item)
             if wants is everything or wants(served):

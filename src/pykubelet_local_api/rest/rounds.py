@@ -22,9 +22,10 @@ class _Client(msgspec.Struct):
 
 
 class RequestRounds:
-    """The clients with requests in this round of the event loop."""
+    """The clients with requests in this round of the event loop, each with `at_once` at most."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int = MOST_AT_ONCE) -> None:
+        self._at_once = at_once
         self._clients: dict[Hashable, _Client] = {}
 
     async def begin(self, client: Hashable) -> None:
@@ -34,7 +35,7 @@ class RequestRounds:
         if found is None:
             found = self._clients[client] = _Client()
             loop.call_soon(self._next_round, loop, client)
-        if found.begun < MOST_AT_ONCE and not found.waiting:
+        if found.begun < self._at_once and not found.waiting:
             found.begun += 1
             return
         slot: asyncio.Future[None] = loop.create_future()
@@ -44,7 +45,7 @@ class RequestRounds:
     def _next_round(self, loop: asyncio.AbstractEventLoop, client: Hashable) -> None:
         found = self._clients[client]
         found.begun = 0
-        while found.waiting and found.begun < MOST_AT_ONCE:
+        while found.waiting and found.begun < self._at_once:
             slot = found.waiting.popleft()
             if not slot.done():  # its connection has ended
                 slot.set_result(None)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from functools import partial
 
 import msgspec
 
@@ -19,10 +21,12 @@ from pykubelet_local_api.kinds.conversion import to_served
 from pykubelet_local_api.kinds.kind import ResourceKind
 from pykubelet_local_api.objects import Json, name_of, namespace_of
 from pykubelet_local_api.rest.formats import Accepted, Form, shown_object
+from pykubelet_local_api.rest.lists import list_parts
 from pykubelet_local_api.rest.options import ListOptions
+from pykubelet_local_api.rest.parts import LARGE_PART, AnswerParts
 from pykubelet_local_api.rest.reads import check_not_future, parse_version
 from pykubelet_local_api.rest.selectors import Wants, everything
-from pykubelet_local_api.rest.shared_lines import SharedLines, WatchedStretch
+from pykubelet_local_api.rest.shared_lines import ChangedObjects, SharedLines, WatchedStretch
 from pykubelet_local_api.store.history import ChangeType, StoredChange
 from pykubelet_local_api.store.store import ObjectStore
 
@@ -31,8 +35,10 @@ TIMEOUT_S = 1800
 MAX_TIMEOUT_S = 86_400
 #: Seconds between bookmarks, with up to a quarter more.
 BOOKMARK_S = 60.0
-#: So many lines are made before other tasks run, of objects with so many bytes of JSON in all.
-LINES_AT_ONCE, BYTES_AT_ONCE = 100, 256 << 10
+#: So many lines are made before other tasks run, of objects with so many bytes of JSON in all. A larger object is sent alone.
+LINES_AT_ONCE, BYTES_AT_ONCE = 100, LARGE_PART
+#: So many objects are compared with a selector before other tasks run.
+COMPARED_AT_ONCE = 25
 INITIAL_END = "k8s.io/initial-events-end"
 
 
@@ -53,9 +59,10 @@ class WatchStream:
     `shared`: the lines that other watches send too.
     """
 
-    def __init__(self, store: ObjectStore, request: WatchRequest, shared: SharedLines | None = None) -> None:
+    def __init__(self, store: ObjectStore, request: WatchRequest, parts: AnswerParts, shared: SharedLines) -> None:
         self._store = store
-        self._shared = shared or SharedLines()
+        self._shared = shared
+        self._parts = parts
         self._request = request
         self._wakeup = asyncio.Event()
         self._marks_at = 0.0
@@ -106,14 +113,14 @@ class WatchStream:
         self._marks_at = loop.time() + BOOKMARK_S * (1 + random.random() / 4)
         while loop.time() < ends:
             self._wakeup.clear()
-            try:
-                lines = self._next_lines()
-            except StatusError as error:
-                yield _line("ERROR", error.status())
-                return
-            if lines:
-                yield lines
-            if lines or self._version < self._store.version:
+            if self._version < self._store.version:
+                try:
+                    async with aclosing(self._changes()) as changes:
+                        async for lines in changes:
+                            yield lines
+                except StatusError as error:
+                    yield _line("ERROR", error.status())
+                    return
                 await asyncio.sleep(0)
                 continue
             if options.has_bookmarks and loop.time() >= self._marks_at:
@@ -128,60 +135,95 @@ class WatchStream:
         if options.has_bookmarks:
             yield self._bookmark()
 
-    async def _initial(self) -> AsyncIterator[bytes]:
+    async def _initial(self) -> AsyncGenerator[bytes, None]:
         """All objects as new ones, and for a client that asked for them the bookmark that ends them."""
-        self._version = self._store.version
-        lines: list[bytes] = []
-        size = 0
-        for found in [*self._store.list(self._request.kind.storage, self._request.namespace)]:
-            served = to_served(self._request.kind, found)
-            if self._covers(namespace_of(served), name_of(served)) and self._request.wants(served):
-                lines.append(self._event(ChangeType.ADDED, served))
-                size += len(lines[-1])
-            if len(lines) == LINES_AT_ONCE or size > BYTES_AT_ONCE:
-                yield b"".join(lines)
-                lines.clear()
-                size = 0
-                await asyncio.sleep(0)
-        yield b"".join(lines)
+        store, kind = self._store, self._request.kind
+        self._version = store.version
+        covered = [
+            found
+            for found in store.list(kind.storage, self._request.namespace)
+            if self._covers(namespace_of(found), name_of(found))
+        ]
+        for part in list_parts(store, kind, covered, COMPARED_AT_ONCE):
+            async with aclosing(self._parts.pieces(partial(self._added, part.items), part.is_large)) as pieces:
+                async for piece in pieces:
+                    yield piece
+            await asyncio.sleep(0)
         if self._request.options.has_bookmarks:
             yield self._bookmark({INITIAL_END: "true"})
+
+    def _added(self, items: Sequence[Json]) -> bytes:
+        served = (to_served(self._request.kind, found) for found in items)
+        return b"".join(self._event(ChangeType.ADDED, found) for found in served if self._request.wants(found))
 
     def _covers(self, namespace: str, name: str) -> bool:
         request = self._request
         return (not request.namespace or namespace == request.namespace) and (not request.name or name == request.name)
 
-    def _next_lines(self) -> bytes:
+    async def _changes(self) -> AsyncGenerator[bytes, None]:
         """The lines of the next changes. Raises StatusError 410."""
         store = self._store
         if not store.history.oldest <= self._version <= store.version:
-            raise expired(f"too old resource version: {self._version} ({store.history.oldest})")
-        if self._version == store.version:
-            return b""
+            raise self._expired()
+        if self._is_large(self._next):
+            async with aclosing(self._parts.large(self._large_line)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        elif self._request.wants is everything and self._sends_stored:
+            yield self._stored_lines()
+        else:
+            await self._parts.next_round()
+            lines, self._version = self._made_lines(COMPARED_AT_ONCE)
+            yield lines
+
+    def _expired(self) -> StatusError:
+        return expired(f"too old resource version: {self._version} ({self._store.history.oldest})")
+
+    def _stored_lines(self) -> bytes:
+        """The lines of the next changes, which other watches send too."""
         request = self._request
-        if request.wants is not everything or not self._sends_stored:
-            lines, self._version = self._made_lines()
-            return lines
         stretch = WatchedStretch(request.kind.storage, request.namespace, request.name, self._version)
-        found = self._shared.find(stretch, store.version)
+        found = self._shared.find(stretch, self._store.version)
         if found is None:
-            found = self._made_lines()
+            found = self._made_lines(LINES_AT_ONCE)
             self._shared.keep(stretch, *found)
         lines, self._version = found
         return lines
 
-    def _made_lines(self) -> tuple[bytes, int]:
-        """The lines of the next changes, and the version of the last."""
+    def _made_lines(self, most: int) -> tuple[bytes, int]:
+        """The lines of the next changes, before the next large one, and the version of the last."""
         store = self._store
         changes = store.history.after(self._request.kind.storage, self._version)
         lines: list[bytes] = []
         size = 0
         for number, change in enumerate(changes):
-            if number == LINES_AT_ONCE or size > BYTES_AT_ONCE:
-                return b"".join(lines), changes[number - 1].version
-            size += len(change.data)
-            lines.append(self._line_of(change))
+            if number == most or size > BYTES_AT_ONCE or self._is_large(change):
+                return b"".join(lines), changes[number - 1].version if number else self._version
+            size += len(change.data) * self._covers(change.key.namespace, change.key.name)
+            lines.append(self._line_of(change, lambda found: (found.before, found.object)))
         return b"".join(lines), store.version
+
+    def _is_large(self, change: StoredChange | None) -> bool:
+        """Whether the change has a line of its own."""
+        if change is None:
+            return False
+        size = max(len(change.data), len(change.data_before or b""))
+        return size > LARGE_PART and self._covers(change.key.namespace, change.key.name)
+
+    @property
+    def _next(self) -> StoredChange | None:
+        return self._store.history.next_after(self._request.kind.storage, self._version)
+
+    async def _large_line(self) -> bytes:
+        """The line of the next change, which is a large one. Not kept while the watch waits for a place. Raises StatusError."""
+        change = self._next
+        if change is None or self._version < self._store.history.oldest:
+            raise self._expired()
+        self._version = change.version
+        if self._request.wants is everything and self._sends_stored:
+            return self._whole(change.type, change)
+        objects = await self._shared.large.objects_of(change)
+        return await self._shared.large.run(lambda: self._line_of(change, lambda _: objects))
 
     @property
     def _sends_stored(self) -> bool:
@@ -189,29 +231,29 @@ class WatchStream:
         accepted = self._request.accepted
         return accepted.form is Form.OBJECT and not accepted.drops_managed and not self._request.kind.stored_as
 
-    def _line_of(self, change: StoredChange) -> bytes:
+    def _line_of(self, change: StoredChange, objects_of: Callable[[StoredChange], ChangedObjects]) -> bytes:
         """The line of a change; empty if this watch does not see it. An object that begins to fit the selector is a new one."""
         kind, wants = self._request.kind, self._request.wants
         if not self._covers(change.key.namespace, change.key.name):
             return b""
-        if wants is everything:
+        if wants is everything and self._sends_stored:
             return self._whole(change.type, change)
-        before, now = change.before, change.object
+        before, now = objects_of(change)
         was = before is not None and wants(to_served(kind, before))
         served = to_served(kind, now)
         if change.type is not ChangeType.DELETED and wants(served):
-            return self._whole(ChangeType.MODIFIED if was else ChangeType.ADDED, change)
+            return self._whole(ChangeType.MODIFIED if was else ChangeType.ADDED, change, served)
         if before is None or not was:
             return b""
         last = served if change.type is ChangeType.DELETED else to_served(kind, before)
         version = {"resourceVersion": now["metadata"]["resourceVersion"]}
         return self._event(ChangeType.DELETED, {**last, "metadata": last["metadata"] | version})
 
-    def _whole(self, event: str, change: StoredChange) -> bytes:
-        """The line with the object of a change. Most watches get the text that was stored."""
-        if self._sends_stored:
+    def _whole(self, event: str, change: StoredChange, served: Json | None = None) -> bytes:
+        """The line with the object of a change. Most watches get the text that was stored, and do not need what is `served`."""
+        if self._sends_stored or served is None:
             return b'{"type":"%b","object":%b}\n' % (event.encode(), change.data)
-        return self._event(event, to_served(self._request.kind, change.object))
+        return self._event(event, served)
 
     def _event(self, event: str, served: Json) -> bytes:
         shown = shown_object(self._request.accepted, self._request.kind, served, self._store.now)

@@ -34,6 +34,7 @@ from pykubelet_local_api.rest.options import (
     read_list_options,
     read_manager,
 )
+from pykubelet_local_api.rest.parts import AnswerParts
 from pykubelet_local_api.rest.paths import Target
 from pykubelet_local_api.rest.reads import read_list
 from pykubelet_local_api.store.database import StoredKey
@@ -58,6 +59,7 @@ class Write(Value):
     target: Target
     user: RequestUser
     accepted: Accepted
+    parts: AnswerParts
 
     @property
     def kind(self) -> ResourceKind:
@@ -244,10 +246,9 @@ class Writes:
     async def delete_collection(self, write: Write) -> Answer:
         """DELETE of a collection: each object that the selectors take. Answers with the list of them."""
         options = read_delete_options(write.request, _delete_body(write), write.user)
-        page = await read_list(
-            self._store, write.kind, write.target.namespace, read_list_options(write.request, is_watch=False)
-        )
-        parts = list_parts(self._store, write.kind, page.items)
+        selected = read_list_options(write.request, is_watch=False)
+        page = await read_list(self._store, write.kind, write.target.namespace, selected, write.parts.next_round)
+        listed = list_parts(self._store, write.kind, page.items)
         for item in page.items:
             meta = item["metadata"]
             try:
@@ -255,7 +256,7 @@ class Writes:
             except StatusError as error:
                 if error.code != 404:  # another client was faster
                     raise
-        return list_answer(write.accepted, write.kind, page, parts, self._store.now)
+        return list_answer(write.accepted, write.kind, page, listed, self._store.now, write.parts)
 
 
 def _options(write: Write, options: str, *, is_apply: bool = False) -> WriteOptions:

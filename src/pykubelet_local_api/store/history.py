@@ -119,6 +119,12 @@ class ChangeHistory:
         changes = self._by_resource.get(resource, [])
         return changes[bisect_right(changes, version, key=_version) :]
 
+    def next_after(self, resource: str, version: int) -> StoredChange | None:
+        """The first change of a resource that is newer than `version`."""
+        changes = self._by_resource.get(resource, [])
+        at = bisect_right(changes, version, key=_version)
+        return changes[at] if at < len(changes) else None
+
     def all_after(self, version: int) -> Iterator[StoredChange]:
         """The changes of all resources that are newer than `version`, the newest first."""
         return takewhile(lambda change: change.version > version, reversed(self._order))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -41,6 +41,11 @@ TRIES = 3
 #: The file is copied after so many seconds with changes.
 COPY_S = 3600.0
 _Objects = dict[tuple[str, str], Json]
+
+
+async def let_others_run() -> None:
+    """Let other tasks run."""
+    await asyncio.sleep(0)
 
 
 class ObjectFile(Protocol):
@@ -143,10 +148,12 @@ class ObjectStore:
             if not namespace or key[0] == namespace:
                 yield objects[key]
 
-    async def items(self, resource: str, version: int) -> Sequence[tuple[tuple[str, str], Json]]:
+    async def items(
+        self, resource: str, version: int, next_round: Callable[[], Awaitable[None]] = let_others_run
+    ) -> Sequence[tuple[tuple[str, str], Json]]:
         """All objects as they were at `version`, in their order. The history must reach back to it.
 
-        Other tasks run while changes are undone: the answer is that of the moment of the call.
+        Changes are undone in rounds of the event loop that `next_round` waits for: the answer is that of the moment of the call.
         """
         objects = self._objects.get(resource, {})
         if version >= self.version:
@@ -160,7 +167,7 @@ class ObjectStore:
                 then[where] = before
             size += counted(len(change.data_before or b""))
             if size > UNDONE_AT_ONCE:
-                await asyncio.sleep(0)
+                await next_round()
                 size = 0
         return sorted(then.items(), key=lambda item: item[0])
 

@@ -13,7 +13,8 @@ import pytest
 from local_api.access.objects import Objects, rbac, rule, thing, user
 from support.cost import no_collections
 
-from pykubelet_local_api.access.rbac import AccessAttributes, authorize_by_roles
+from pykubelet_local_api.access.covers import missing_rights
+from pykubelet_local_api.access.rbac import AccessAttributes, authorize_by_roles, rules_of
 from pykubelet_local_api.errors import StatusError
 from pykubelet_local_api.kinds.schema import schema_of
 from pykubelet_local_api.kinds.table import STORED
@@ -151,6 +152,13 @@ def bindings(number: int) -> Work:
     return lambda: authorize_by_roles(AccessAttributes(user("jane"), "list", "", "x", namespace="n"), Objects(*found))
 
 
+def rights(number: int) -> Work:
+    """A right that is given by a user with many rules."""
+    held = rules_of({"rules": [rule("get", f"r{index}") for index in range(number * 4)]})
+    given = rules_of({"rules": [rule("get", "r1"), rule("get", "x")]})
+    return lambda: missing_rights(given, held)
+
+
 def owner(name: str) -> Json:
     return {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": f"{name}-uid", "blockOwnerDeletion": True}
 
@@ -200,6 +208,7 @@ WORK: dict[str, Callable[[int], Work]] = {
     "objects that a selector is compared with": filtered,
     "the rules of a role": rules,
     "the bindings of a user": bindings,
+    "the rules of a user who gives a right": rights,
     "a chain of owners": chain,
     "the owners of an object": owners,
     "the objects of an owner": owned,
@@ -208,8 +217,14 @@ WORK: dict[str, Callable[[int], Work]] = {
 
 @pytest.mark.parametrize("name", WORK)
 def test_the_cost_grows_no_faster_than_the_input(name: str) -> None:
+    check_growth(WORK[name])
+
+
+def check_growth(work_on: Callable[[int], Work]) -> None:
+    """AssertionError if four times as much costs more than ten times as long."""
+
     def seconds(number: int) -> float:
-        work = WORK[name](number)
+        work = work_on(number)
         return min(_timed(work) for _ in range(RUNS))
 
     small, large = float("inf"), float("inf")

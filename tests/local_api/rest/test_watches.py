@@ -17,7 +17,9 @@ from pykubelet_local_api.errors import StatusError
 from pykubelet_local_api.kinds.table import STORED
 from pykubelet_local_api.rest.formats import negotiate
 from pykubelet_local_api.rest.options import read_list_options
+from pykubelet_local_api.rest.parts import AnswerParts, PartsOfUsers
 from pykubelet_local_api.rest.reads import selected
+from pykubelet_local_api.rest.shared_lines import SharedLines
 from pykubelet_local_api.rest.watches import LINES_AT_ONCE, WatchRequest, WatchStream
 from pykubelet_local_api.store.database import StoredKey
 from pykubelet_local_api.store.store import NoFile, ObjectStore
@@ -45,7 +47,8 @@ async def remove(store: ObjectStore, name: str, namespace: str = "a") -> None:
 def watch(store: ObjectStore, namespace: str = "", name: str = "", **parameters: str) -> WatchStream:
     options = read_list_options(Request("GET", "/", urlencode({"watch": "true", **parameters})), is_watch=True)
     accepted = negotiate(Request("GET", "/"), KIND, "watch")
-    return WatchStream(store, WatchRequest(KIND, namespace, name, selected(KIND, options), options, accepted))
+    watched = WatchRequest(KIND, namespace, name, selected(KIND, options), options, accepted)
+    return WatchStream(store, watched, AnswerParts(PartsOfUsers(), "u", lambda: None), SharedLines())
 
 
 async def read(stream: WatchStream, number: int) -> list[Any]:

@@ -345,10 +345,9 @@ async def _send_stream(connection: ServedConnection, stream: StreamedResponse, i
         sending = supervisor.start_child("answer-send", _send_chunks(connection.writer, stream.chunks, idle_s))
         leaving = supervisor.start_child("answer-left", drain_body())
         await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if is_sent := sending.done():
-            await sending
-        await _cancelled(sending)
-        await _cancelled(leaving)
+        is_sent = sending.done()
+        await _cancelled(leaving)  # first: both may have failed
+        await (sending if is_sent else _cancelled(sending))
         return is_sent, heard
 
 
