@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -28,6 +28,16 @@ K = TypeVar("K")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")
+
+
+async def within(seconds: float | None, wait: Awaitable[object]) -> bool:
+    """Await `wait`, for so many seconds at most; None: without a limit. Returns whether it has ended."""
+    try:
+        async with asyncio.timeout(seconds):
+            await wait
+    except TimeoutError:
+        return False
+    return True
 
 
 class Waitable(Protocol[T_co]):

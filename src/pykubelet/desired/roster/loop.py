@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from pykubelet.base.kit.cells import Cell, CellWriter, Mailbox, Post, Sink, set_on_change
+from pykubelet.base.kit.cells import Cell, CellWriter, Mailbox, Post, Sink, set_on_change, within
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.heartbeat import Heartbeat, resync_forever
 from pykubelet.base.kit.log import Log
@@ -119,9 +119,7 @@ class RosterLoop:
             self._wakeup.clear()  # the pass has just read them
             if self._mailbox:
                 return self._mailbox.take_all()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._next_pass_s() if self._awaited else None):
-                    await self._wakeup.wait()
+            await within(self._next_pass_s() if self._awaited else None, self._wakeup.wait())
         return self._mailbox.take_all()
 
     def _next_pass_s(self) -> float | None:

@@ -12,13 +12,12 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.selectors import field_selector
 from pykubelet.base.api.times import format_nano_time
-from pykubelet.base.kit.cells import Cell, CellWriter, Post
+from pykubelet.base.kit.cells import Cell, CellWriter, Post, within
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import changed_keys, edited, replace
@@ -101,10 +100,7 @@ class ApiSource:
 
     async def _wait_for_node(self) -> None:
         self._has_node = True
-        try:
-            async with asyncio.timeout(self._node_wait_s):
-                await self._node.wait_for(lambda node: node.registered)
-        except TimeoutError:
+        if not await within(self._node_wait_s, self._node.wait_for(lambda node: node.registered)):
             log.warning("the node is not registered yet: its pods are admitted by the labels it is going to have")
 
 

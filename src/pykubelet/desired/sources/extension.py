@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pykubelet.base.kit.cells import Post, set_on_change
+from pykubelet.base.kit.cells import Post, set_on_change, within
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.model.extension_process import ExtensionProcessState, Point
@@ -49,10 +49,7 @@ class ExtensionSource:
         wakeup = asyncio.Event()
         with set_on_change(wakeup, self._process.state, self._process.pods):
             while True:
-                try:
-                    async with asyncio.timeout(self._left_s()):
-                        await wakeup.wait()
-                except TimeoutError:
+                if not await within(self._left_s(), wakeup.wait()):
                     self._overdue_at = None
                     self._listed.give_up("it has not sent its pods yet")
                     continue

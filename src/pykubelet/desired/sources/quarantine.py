@@ -15,7 +15,7 @@ from functools import partial
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import format_time
-from pykubelet.base.kit.cells import Post
+from pykubelet.base.kit.cells import Post, within
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import WORK, SingleFlight
 from pykubelet.base.kit.log import Log
@@ -153,11 +153,7 @@ class Quarantine:
         """Wait for a change, or until a quarantine ends."""
         now = self._clock.wall()
         ends = [suspect.until - now for suspect in self._suspects.values() if is_quarantined(suspect, now)]
-        try:
-            async with asyncio.timeout(min(ends) if ends else None):
-                await self._kept.wait(self._changed)
-        except TimeoutError:
-            return
+        await within(min(ends) if ends else None, self._kept.wait(self._changed))
 
     def _suspect(self, uid: PodUID, pod: Pod) -> Suspect | None:
         """The charges of a pod that is in quarantine now; None if it is not."""

@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
+from pykubelet.base.kit.cells import within
 from pykubelet.base.kit.flight import SingleFlight, value_of
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.paths import Beneath, log_file
@@ -215,9 +216,7 @@ class LogReader:
                 yield await reading.unended_line()
                 return
             else:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(segments.wait_s):
-                        await wake.wait()
+                await within(segments.wait_s, wake.wait())
 
 
 class _Work:

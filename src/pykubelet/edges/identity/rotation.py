@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pykubelet.base.api.certificates import CertificateSigningRequest, CertificateSigningRequestSpec
 from pykubelet.base.api.core import ObjectMeta
 from pykubelet.base.api.selectors import field_selector
-from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.cells import Cell, CellWriter, within
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight, value_of
 from pykubelet.base.kit.log import Log
@@ -194,15 +194,12 @@ class CertificateLoop:
             await self._read_current()
 
     async def _sleep_until_node_changes(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(max(0.01, seconds)):
-                if self._node is None:
-                    await asyncio.Event().wait()
-                else:
-                    before = (self._node.get().registered, self._target())
-                    await self._node.wait_for(lambda view: (view.registered, self._target()) != before)
-        except TimeoutError:
+        if self._node is None:
+            await asyncio.sleep(max(0.01, seconds))
             return
+        before = (self._node.get().registered, self._target())
+        changed = self._node.wait_for(lambda view: (view.registered, self._target()) != before)
+        await within(max(0.01, seconds), changed)
 
     def _target(self) -> WantedCertificate:
         if self._node is None:

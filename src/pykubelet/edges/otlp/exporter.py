@@ -8,13 +8,13 @@ of the OpenTelemetry SDK and the OTLP specification. The connection is not encry
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Mapping
 
 from google.protobuf.message import DecodeError
 
 from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.kit.cells import within
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.metrics import Counter
 from pykubelet.base.kit.tracing import FinishedSpan
@@ -89,9 +89,7 @@ class SpanExporter:
         batch: list[FinishedSpan] = []
         while True:
             if not batch:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._times.period_s):
-                        await self._is_full.wait()
+                await within(self._times.period_s, self._is_full.wait())
                 batch = self._take()
             if not batch or await self._export(batch):
                 batch = []

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import IO
 
 from pykubelet.base.kit.bucket import TokenBucket
+from pykubelet.base.kit.cells import within
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
@@ -101,7 +102,7 @@ class ProcessPipes:
         if line is not None:
             return line
         if not self._lines.problem:  # it has closed its output, or its end is about to be noticed
-            raise ChannelEndedError(await self._process.how_it_ended(END_S) or "it has closed its standard output")
+            raise ChannelEndedError(await self._process.how_it_ended() or "it has closed its standard output")
         raise ChannelEndedError(self._lines.problem)
 
     def send(self, line: bytes) -> bool:
@@ -117,7 +118,7 @@ class ProcessPipes:
         try:
             self._input.close()
             if not at_once:
-                await self._process.how_it_ended(END_S)
+                await self._process.how_it_ended()
         finally:
             self._process.kill()
             self._lines.end("it was ended")
@@ -152,12 +153,9 @@ class LaunchedProgram:
         if not self.exited.is_set():
             kill_group(self.pid)
 
-    async def how_it_ended(self, within_s: float) -> str:
-        """Wait for its end, for so many seconds at most. Returns how it has ended, or an empty text if it has not."""
-        try:
-            async with asyncio.timeout(within_s):
-                await self.exited.wait()
-        except TimeoutError:
+    async def how_it_ended(self) -> str:
+        """Wait for its end, for `END_S` at most. Returns how it has ended, or an empty text if it has not."""
+        if not await within(END_S, self.exited.wait()):
             return ""
         code = self.reap()
         return f"it has ended: {f'signal {-code}' if code < 0 else f'exit status {code}'}"

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from pykubelet.base.kit.bucket import TokenBucket
 from pykubelet.base.kit.causes import releasing_frames
+from pykubelet.base.kit.cells import within
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.readiness import wait_ready
 from pykubelet.base.kit.supervise import Supervisor
@@ -134,9 +135,7 @@ class ConnectionQueue:
         """
         while not self._waiting or (pause_s := self._handshakes.wait_s(_now())):
             self._changed.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s if self._waiting else None):
-                    await self._changed.wait()
+            await within(pause_s if self._waiting else None, self._changed.wait())
         self._handshakes.take(_now())
         chosen = 0
         if len(self._waiting) > 1:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from pykubelet.base.kit.cells import Cell, CellWriter, Post
+from pykubelet.base.kit.cells import Cell, CellWriter, Post, within
 from pykubelet.base.kit.clock import Clock, moment_of
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
@@ -131,7 +131,7 @@ class EvictionLoop:
                 stalls = await self._meter.stalls()
                 self._state = replace(self._state, stalls_before=stalls)
                 continue
-            await _wait_set(self._memory_low, self._periods.pass_s)
+            await within(self._periods.pass_s, self._memory_low.wait())
 
     async def _pass(self) -> PodUID | None:
         """Measure the node once and act on the first actionable threshold. Returns the pod that was evicted."""
@@ -183,7 +183,7 @@ class EvictionLoop:
             pause = pause_s(hard, observations, self._periods, is_met=is_met)
             if measures is not None and self._meter.notify_of_memory(crossings(hard, measures), crossed):
                 pause = self._periods.pass_s
-            await _wait_set(crossed, pause)
+            await within(pause, crossed.wait())
 
     # Acting
 
@@ -273,10 +273,7 @@ class EvictionLoop:
         return self._take(evict_over_limits(self._state, self._pods(usage), self._settings, moment_of(self._clock)))
 
     async def _wait_ended(self, uid: PodUID) -> None:
-        try:
-            async with asyncio.timeout(END_WAIT_S):
-                await self._inputs.lifecycles.entry(pods_of, uid).wait_for(has_ended)
-        except TimeoutError:
+        if not await within(END_WAIT_S, self._inputs.lifecycles.entry(pods_of, uid).wait_for(has_ended)):
             log.warning("an evicted pod has not ended yet", uid=uid)
 
     def _pods(self, usage: Usage) -> PodsSeen:
@@ -312,18 +309,6 @@ class EvictionLoop:
         outputs.signals.publish(shown, wake_readers=False)
 
 
-async def _wait_set(event: asyncio.Event, longest_s: float) -> None:
-    try:
-        async with asyncio.timeout(longest_s):
-            await event.wait()
-    except TimeoutError:
-        return
-
-
 async def _wait_change(cell: Cell[Reclaimed], longest_s: float) -> None:
     before = cell.get()
-    try:
-        async with asyncio.timeout(longest_s):
-            await cell.wait_for(lambda now: now is not before)
-    except TimeoutError:
-        return
+    await within(longest_s, cell.wait_for(lambda now: now is not before))

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import os
 
-from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.cells import Cell, CellWriter, within
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.log import Log
@@ -153,9 +153,7 @@ class RuntimeLoop:
             if not well:
                 failures = 0 if await self._socket_made(pause) else failures
                 continue
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._lost.wait()
+            await within(pause, self._lost.wait())
             self._lost.clear()
 
     async def _socket_made(self, within_s: float) -> bool:

@@ -6,13 +6,12 @@ Owns: one record for each container or sandbox ID that is ending. `decide.py` ha
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
-from pykubelet.base.kit.cells import Post
+from pykubelet.base.kit.cells import Post, within
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import PodUID
@@ -153,9 +152,7 @@ class ExitReader:
         try:
             reap_s, pauses = exit_pauses(self._cache.view(uid), runtime_id, source)
             if reap_s and record.reaped is not None:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(reap_s):
-                        await record.reaped.wait()
+                await within(reap_s, record.reaped.wait())
             for pause in pauses:
                 await asyncio.sleep(pause)
                 async with self._slots.setdefault(uid, asyncio.Semaphore(READS_OF_POD)):

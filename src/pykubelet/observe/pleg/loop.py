@@ -12,10 +12,9 @@ or removed, the runtime's answer is enough. While the runtime is away, it is cal
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable
 
-from pykubelet.base.kit.cells import Cell, CellWriter, Mailbox, Post
+from pykubelet.base.kit.cells import Cell, CellWriter, Mailbox, Post, within
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.metrics import Counter, Gauge, Histogram
@@ -176,9 +175,7 @@ class Pleg:
 
     async def _wait_runtime(self) -> None:
         """Wait until the runtime is back, at most AWAY_S."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(AWAY_S):
-                await self._runtime.wait_for(lambda now: not now.away)
+        await within(AWAY_S, self._runtime.wait_for(lambda now: not now.away))
 
     def _take_hint(self, hint: RuntimeHint) -> None:
         if hint.kind is HintKind.SUBSCRIBED:
@@ -285,9 +282,7 @@ class Pleg:
             if self._list_failed and self._runtime.get().away:
                 await self._wait_runtime()
                 continue
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._periods.period_s(self._has_events, is_first=is_first)):
-                    await self._relist_due.wait()
+            await within(self._periods.period_s(self._has_events, is_first=is_first), self._relist_due.wait())
 
     async def _relist(self) -> None:
         try:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import NoReturn
 
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
+from pykubelet.base.kit.cells import within
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs.errors import HostError
@@ -68,15 +69,7 @@ class DirectoryWatch:
             found = await scan()
             if found is not None and self.add(found):
                 continue  # files may have been created before the new watch
-            await self._wait(period_s)
-
-    async def _wait(self, period_s: float) -> None:
-        """Wait for a change, at most `period_s` seconds."""
-        try:
-            async with asyncio.timeout(period_s):
-                await self.wakeup.wait()
-        except TimeoutError:
-            return
+            await within(period_s, self.wakeup.wait())
 
     def report(self, problem: str) -> None:
         """Log a problem once, until another one or none ("") is reported."""

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.cells import Cell, CellWriter, Post, set_on_change
+from pykubelet.base.kit.cells import Cell, CellWriter, Post, set_on_change, within
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
@@ -248,7 +248,7 @@ class ClaimsLoop:
                 self._failed(uid, work, error, failures)
                 message = f"Failed to prepare dynamic resources: {error}"
                 self._recorder.post(warning(EVENT_FAILED_PREPARE_DYNAMIC_RESOURCES, message, pod_ref(work.pod)))
-                await _pause(work.again, self._retry.delay_s(failures))
+                await within(self._retry.delay_s(failures), work.again.wait())
                 continue
             work.wait, work.again = None, None
             self._publish((uid,))
@@ -264,7 +264,7 @@ class ClaimsLoop:
             except ClaimError as error:
                 failures += 1
                 self._failed(uid, work, error, failures)
-                await _pause(work.again, self._retry.delay_s(failures))
+                await within(self._retry.delay_s(failures), work.again.wait())
                 continue
             if self._work.get(uid) is work:
                 del self._work[uid]
@@ -341,15 +341,6 @@ class ClaimsLoop:
             waits,
             container_resources(work.pod, work.refs, cache, extended=self._operations.reports_extended),
         )
-
-
-async def _pause(again: asyncio.Event, seconds: float) -> None:
-    """Wait until it is time to try again, or until `again` is set."""
-    try:
-        async with asyncio.timeout(seconds):
-            await again.wait()
-    except TimeoutError:
-        return
 
 
 def _claims_in(pod: Pod) -> tuple[object, object]:

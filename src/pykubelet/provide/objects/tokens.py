@@ -12,7 +12,7 @@ import asyncio
 import random
 from contextlib import AbstractAsyncContextManager, nullcontext
 
-from pykubelet.base.kit.cells import Post
+from pykubelet.base.kit.cells import Post, within
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.content import Found, Present, TokenKey, Unreadable
@@ -84,11 +84,7 @@ class TokenKeeper:
     async def _sleep(self, seconds: float) -> None:
         """Sleep for this long, or until the wall clock jumps."""
         self._jumped.clear()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._jumped.wait()
-        except TimeoutError:
-            return
+        await within(seconds, self._jumped.wait())
 
     def _failed(self, error: ApiError, asked_at: float, failures: int) -> None:
         now, wall = self._clock.monotonic(), self._clock.wall()

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import suppress
 
-from pykubelet.base.kit.cells import Cell, set_on_change
+from pykubelet.base.kit.cells import Cell, set_on_change, within
 from pykubelet.base.kit.cpuset import format_cpuset, parse_cpuset
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
@@ -70,9 +69,7 @@ class CpusetLoop:
         complete_at = loop.time() + self._period_s
         with set_on_change(self._changed, self._placements, self._roster, self._observed):
             while True:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout_at(complete_at):
-                        await self._changed.wait()
+                await within(complete_at - loop.time(), self._changed.wait())
                 self._changed.clear()
                 if loop.time() >= complete_at:
                     complete_at = loop.time() + self._period_s

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from contextlib import suppress
 from typing import Any
 
 from pykubelet.base.api.core import Lease, LeaseSpec, ObjectMeta, OwnerReference
 from pykubelet.base.api.times import format_micro_time
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.cells import Cell, CellWriter, within
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value, replace
@@ -80,14 +79,9 @@ class LeaseLoop:
                 for client in (self._client, *self._others):
                     await client.close()
             if error is None and (self._lease is None or not is_owner_known):
-                await self._wait_for_node(min(pause, RETRY_MAX_S))
+                await within(min(pause, RETRY_MAX_S), self._node.wait_for(lambda node: bool(node.uid)))
             else:
                 await asyncio.sleep(pause)
-
-    async def _wait_for_node(self, at_most_s: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(at_most_s):
-                await self._node.wait_for(lambda node: bool(node.uid))
 
     def _pause(self, error: ApiError | None) -> float:
         """The seconds until the next renewal: the period, or less while there is no Lease or tries are left."""

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 
 from pykubelet.base.api.core import PodStatus
 from pykubelet.base.api.times import format_time
-from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
+from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change, within
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import WORK, SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
@@ -171,9 +170,7 @@ class StatusLoop:
             if any(_has_ended_resize(before.get(uid), seen.get(uid)) for uid in changed_keys(before, seen)):
                 return
             self._changed.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left_s):
-                    await self._changed.wait()
+            await within(left_s, self._changed.wait())
 
     async def _keep_removals(self) -> None:
         """Write the removals of pods to the journal, after a relist. They alone do not cause a write earlier."""

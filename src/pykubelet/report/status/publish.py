@@ -13,7 +13,7 @@ import random
 import msgspec
 
 from pykubelet.base.api.core import ObjectMeta, Pod, PodStatus
-from pykubelet.base.kit.cells import Cell, LazyCellWriter, set_on_change
+from pykubelet.base.kit.cells import Cell, LazyCellWriter, set_on_change, within
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.metrics import Histogram
@@ -124,12 +124,8 @@ class StatusPublisher:
         """Wait until something has happened, or something is due."""
         at = self._state.wake_at
         pause = max(LEAST_PAUSE_S, at - self._clock.monotonic()) if at is not None else None
-        try:
-            async with asyncio.timeout(pause):
-                await self._wakeup.wait()
-        except TimeoutError:
-            return
-        self._wakeup.clear()
+        if await within(pause, self._wakeup.wait()):
+            self._wakeup.clear()
 
     async def _send(self, request: Request) -> None:
         try:

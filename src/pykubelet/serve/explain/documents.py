@@ -7,7 +7,6 @@ seconds. Reads: every cell with state of a pod.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
@@ -18,7 +17,7 @@ from pykubelet.act.pods.recording import record
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import encode
 from pykubelet.base.api.times import parse_time
-from pykubelet.base.kit.cells import Cell, LazyCell, Post
+from pykubelet.base.kit.cells import Cell, LazyCell, Post, within
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.claims import Claims
@@ -165,9 +164,8 @@ def ask_routes(inputs: AskInputs, clock: Clock) -> ExplainRoute:
 async def _measure(eviction: EvictionCells, at_least: float) -> None:
     """Wait for usage that was taken at `at_least` or later (monotonic seconds); without it the last one is shown."""
     eviction.usage_wanted.post(UsageWanted(at_least))
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(USAGE_WAIT_S):
-            await eviction.usage.wait_for(lambda usage: usage.taken_at is not None and usage.taken_at >= at_least)
+    wait = eviction.usage.wait_for(lambda usage: usage.taken_at is not None and usage.taken_at >= at_least)
+    await within(USAGE_WAIT_S, wait)
 
 
 async def _placement(inputs: AskInputs) -> Document | None:

@@ -18,7 +18,7 @@ from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_w
 from pykubelet.act.runtime.lifecycle.removal import remove_container, remove_sandbox, remove_unstarted
 from pykubelet.base.api.core import LifecycleHandler, Pod, Probe
 from pykubelet.base.api.intorstring import go_quotable
-from pykubelet.base.kit.cells import Post
+from pykubelet.base.kit.cells import Post, within
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
@@ -104,11 +104,7 @@ class _RunningHook:
 
     async def wait(self, limit_s: float) -> None:
         """Wait until the hook has ended, at most `limit_s` seconds."""
-        try:
-            async with asyncio.timeout(limit_s):
-                await self.ended.wait()
-        except TimeoutError:
-            return
+        await within(limit_s, self.ended.wait())
 
     def stop(self) -> None:
         if not self.ended.is_set():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from pykubelet.base.kit.cells import within
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs.errors import HostError
@@ -44,11 +45,7 @@ class KeptState:
 
     async def wait(self, wakeup: asyncio.Event) -> None:
         """Wait for `wakeup` and clear it; after a failed write, for RETRY_S at most."""
-        try:
-            async with asyncio.timeout(RETRY_S if self._problem else None):
-                await wakeup.wait()
-        except TimeoutError:
-            pass
+        await within(RETRY_S if self._problem else None, wakeup.wait())
         wakeup.clear()
 
     def _note(self, problem: str) -> None:
