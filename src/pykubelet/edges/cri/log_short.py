@@ -12,6 +12,7 @@ from pykubelet.base.model.paths import log_file
 from pykubelet.edges.cri.log_files import open_log
 from pykubelet.edges.cri.log_render import LogOptions, LogRenderer
 from pykubelet.edges.host.fs import beneath
+from pykubelet.edges.host.fs.files import OpenDescriptor
 
 #: The most bytes of a log that are read and returned at once.
 SHORT = 1 << 17
@@ -24,11 +25,8 @@ def read_short(path: str, container: str, options: LogOptions) -> bytes | None:
 
     `container`: the container's ID. Raises HostError and OSError.
     """
-    fd = open_log(path, container)
-    try:
+    with OpenDescriptor(open_log(path, container)) as fd:
         lines = _wanted(fd, options.tail_lines)
-    finally:
-        os.close(fd)
     return _rendered(lines, options) if lines is not None else None
 
 

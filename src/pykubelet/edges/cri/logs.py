@@ -18,7 +18,7 @@ from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.cri.log_files import find_log
 from pykubelet.edges.host.fs.beneath import list_dir, open_regular
 from pykubelet.edges.host.fs.errors import HostError, translating
-from pykubelet.edges.host.fs.files import FileKind
+from pykubelet.edges.host.fs.files import FileKind, OpenDescriptor
 
 FALLBACK_LINES = 80
 FALLBACK_BYTES = 2048
@@ -106,13 +106,9 @@ def _newest_rotated(log: Beneath) -> Beneath | None:
 
 def _read_tail(log: Beneath, max_lines: int, max_bytes: int) -> str:
     window = max_bytes + max_lines * _MAX_HEADER_BYTES
-    descriptor = open_regular(log)
-    try:
-        with translating("read", log):
-            start = max(0, os.fstat(descriptor).st_size - window)
-            data = _with_header(descriptor, start, os.pread(descriptor, window, start))
-    finally:
-        os.close(descriptor)
+    with OpenDescriptor(open_regular(log)) as descriptor, translating("read", log):
+        start = max(0, os.fstat(descriptor).st_size - window)
+        data = _with_header(descriptor, start, os.pread(descriptor, window, start))
     return tail_of(data, max_lines, max_bytes).decode(errors="replace")
 
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from pykubelet.base.api.times import EPOCH
 from pykubelet.base.kit.values import Value
-from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.errors import suppress_not_found
 from pykubelet.edges.host.fs.files import (
     make_dirs,
     read_bytes,
@@ -71,12 +71,9 @@ class CertificateStore(Value):
 
     def read_key(self) -> bytes | None:
         """Read the key of the last request, if its certificate was not issued yet."""
-        try:
+        with suppress_not_found:
             return read_bytes(self._key_file, _LIMIT)
-        except HostError as error:
-            if error.is_not_found:
-                return None
-            raise
+        return None
 
     def keep_key(self, key: bytes) -> None:
         """Store the key (PEM) of a signing request before it is sent, so that a restart finds the same request."""

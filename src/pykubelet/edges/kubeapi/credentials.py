@@ -23,7 +23,7 @@ from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import RedactedValue, Value
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.files import read_bytes, stat_file
+from pykubelet.edges.host.fs.files import OpenDescriptor, read_bytes, stat_file
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.exec_plugin import PluginCredential, run_plugin
 from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, Pem
@@ -218,9 +218,6 @@ def _client_context(ca: bytes, insecure: bool, cert: bytes, key: bytes) -> ssl.S
 @contextmanager
 def _in_memory(data: bytes) -> Iterator[str]:
     """A path at which `data` can be read within the block."""
-    descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
-    try:
+    with OpenDescriptor(os.memfd_create("pem", os.MFD_CLOEXEC)) as descriptor:
         os.write(descriptor, data)
         yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)

@@ -19,7 +19,7 @@ from pykubelet.base.model.paths import Beneath, Paths, below
 from pykubelet.base.model.usage import FileSystemUse, VolumeUse
 from pykubelet.edges.host.cgroups.io_stats import device_path
 from pykubelet.edges.host.fs.beneath import read_disk_usage, read_usage_of_files, stat_file
-from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.errors import HostError, suppress_not_found
 from pykubelet.edges.host.fs.mounts import is_mount_point, read_fs_usage
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
@@ -108,11 +108,8 @@ def _volume(volume: MountedVolume, pods: str, quotas: VolumeQuotas, at: float) -
     own = is_mount_point(path)
     counted = None if own else quotas.read_use(path)
     source = "statfs" if own else "du" if counted is None else "fsquota"
-    try:
+    fs = FileSystemUse(at)
+    with suppress_not_found:
         used = None if own else counted or read_disk_usage(below(path, pods))
         fs = read_file_system(path, at, used)
-    except HostError as error:
-        if not error.is_not_found:
-            raise
-        fs = FileSystemUse(at)
     return VolumeUse(volume.name, fs, is_local=not own), source

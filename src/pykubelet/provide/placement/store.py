@@ -9,7 +9,7 @@ from __future__ import annotations
 from pykubelet.base.kit.flight import Done, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs import files
-from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.errors import suppress_not_found
 from pykubelet.provide.placement import cpu_state, memory_state
 from pykubelet.provide.placement.managers import Managers
 
@@ -32,12 +32,10 @@ class StateFiles:
     def read(self) -> tuple[str | None, str | None]:
         """The texts of the files; None for one that does not exist. Raises HostError."""
         for path in (self.cpu_path, self.memory_path):
-            try:
-                self._written[path] = files.read_bytes(path, _LIMIT).decode("utf-8", "replace")
-            except HostError as error:
-                if not error.is_not_found:
-                    raise
-                self._written[path] = None
+            text: str | None = None
+            with suppress_not_found:
+                text = files.read_bytes(path, _LIMIT).decode("utf-8", "replace")
+            self._written[path] = text
         return self._written[self.cpu_path], self._written[self.memory_path]
 
     def is_saved(self, managers: Managers) -> bool:

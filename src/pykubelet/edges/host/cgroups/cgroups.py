@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersion
-from pykubelet.edges.host.fs.errors import HostError, is_not_found, translated
+from pykubelet.edges.host.fs.errors import HostError, is_not_found, suppress_not_found, translated
+from pykubelet.edges.host.fs.files import OpenDescriptor
 
 
 class Cgroups(Protocol):
@@ -120,24 +121,17 @@ def list_files(directory: str) -> list[str]:
 def write_control(file: str, value: str) -> None:
     """Write a value to a control file with one write(2)."""
     try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
-        try:
+        with OpenDescriptor(os.open(file, os.O_WRONLY | os.O_CLOEXEC)) as descriptor:
             os.write(descriptor, value.encode())
-        finally:
-            os.close(descriptor)
     except OSError as error:
         raise HostError("write", file, *_named(error, value)) from error
 
 
 def write_reservations(directory: str, suffix: str, huge_pages: Mapping[str, int]) -> None:
     """Limit the reservation of huge pages (`mmap` with MAP_HUGETLB) too, if the kernel can (5.7 and later)."""
-    for size, limit in huge_pages.items():
-        try:
+    with suppress_not_found:
+        for size, limit in huge_pages.items():
             write_control(f"{directory}/hugetlb.{size}.rsvd.{suffix}", str(limit))
-        except HostError as error:
-            if not error.is_not_found:
-                raise
-            return
 
 
 def _named(error: OSError, value: str) -> tuple[str, str]:
@@ -148,13 +142,10 @@ def _named(error: OSError, value: str) -> tuple[str, str]:
 def read_control(file: str) -> str:
     """The content of a control file, without leading and trailing blanks and newlines."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with OpenDescriptor(os.open(file, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
             parts = []
             while part := os.read(descriptor, 1 << 16):
                 parts.append(part)
-        finally:
-            os.close(descriptor)
     except OSError as error:
         raise translated("read", file, error) from error
     return b"".join(parts).decode("utf-8", "replace").strip()

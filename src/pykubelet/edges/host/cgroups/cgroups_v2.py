@@ -23,7 +23,7 @@ from pykubelet.edges.host.cgroups.cgroups import (
     write_control,
     write_reservations,
 )
-from pykubelet.edges.host.fs.errors import HostError, translated
+from pykubelet.edges.host.fs.errors import HostError, suppress_not_found, translated
 
 log = Log("cgroups")
 
@@ -145,13 +145,10 @@ class CgroupsV2:
         pids = self.pids(path)
         if not pids:
             return 0
-        try:
+        with suppress_not_found:
             write_control(f"{directory}/cgroup.kill", "1")
-        except HostError as error:
-            if not error.is_not_found:
-                raise
-            return kill_pids(pids)  # a kernel before 5.14, or the cgroup is gone
-        return len(pids)
+            return len(pids)
+        return kill_pids(pids)  # a kernel before 5.14, or the cgroup is gone
 
     def children(self, path: str) -> tuple[str, ...]:
         """See `Cgroups.children`."""

@@ -9,6 +9,7 @@ import asyncio
 import os
 
 from pykubelet.edges.host.fs.errors import translating
+from pykubelet.edges.host.fs.files import OpenDescriptor
 
 
 class MemoryNotifier:
@@ -27,11 +28,10 @@ class MemoryNotifier:
         with translating("register a memory threshold of", self._directory):
             eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             try:
-                usage = os.open(f"{self._directory}/memory.usage_in_bytes", os.O_RDONLY | os.O_CLOEXEC)
-                try:
+                with OpenDescriptor(
+                    os.open(f"{self._directory}/memory.usage_in_bytes", os.O_RDONLY | os.O_CLOEXEC)
+                ) as usage:
                     _write(f"{self._directory}/cgroup.event_control", f"{eventfd} {usage} {usage_bytes}")
-                finally:
-                    os.close(usage)
             except OSError:
                 os.close(eventfd)
                 raise
@@ -51,8 +51,5 @@ class MemoryNotifier:
 
 
 def _write(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
+    with OpenDescriptor(os.open(path, os.O_WRONLY | os.O_CLOEXEC)) as descriptor:
         os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)

@@ -12,7 +12,7 @@ import os
 from pykubelet.base.kit.text import parse_decimal
 from pykubelet.edges.host.cgroups.cgroups import join, read_control, sub_groups, write_control
 from pykubelet.edges.host.cgroups.cgroups_v1 import CgroupsV1
-from pykubelet.edges.host.fs.errors import HostError, translated
+from pykubelet.edges.host.fs.errors import HostError, suppress_not_found, translated
 
 FILE = "cpu.rt_runtime_us"
 
@@ -45,9 +45,6 @@ def give_realtime(cgroups: CgroupsV1, top: str, path: str, runtime_us: int) -> N
 
 
 def _time_of(directory: str) -> int:
-    try:
+    with suppress_not_found:
         return parse_decimal(read_control(f"{directory}/{FILE}")) or 0
-    except HostError as error:
-        if error.is_not_found:
-            return 0
-        raise
+    return 0

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pykubelet.edges.host.fs.errors import HostError, is_not_found, translated, translating
+from pykubelet.edges.host.fs.files import OpenDescriptor
 
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _STEP_S = 0.1
@@ -46,12 +47,8 @@ def open_device(path: str, flags: int = 0) -> int:
 
 def device_size(path: str) -> int:
     """The size of a block device in bytes."""
-    descriptor = open_device(path)
-    try:
-        with translating("seek", path):
-            return os.lseek(descriptor, 0, os.SEEK_END)
-    finally:
-        os.close(descriptor)
+    with OpenDescriptor(open_device(path)) as descriptor, translating("seek", path):
+        return os.lseek(descriptor, 0, os.SEEK_END)
 
 
 def is_device_in_use(path: str) -> bool:
@@ -69,14 +66,10 @@ def is_device_in_use(path: str) -> bool:
 
 def check_readable(path: str) -> None:
     """Read the first and the last block of the device. HostError if that fails: nothing is known of its content then."""
-    descriptor = open_device(path)
-    try:
-        with translating("read", path):
-            size = os.lseek(descriptor, 0, os.SEEK_END)
-            if not size or not os.pread(descriptor, 4096, 0) or not os.pread(descriptor, 4096, max(0, size - 4096)):
-                raise HostError("read", path, "ENODATA", "the device is empty")
-    finally:
-        os.close(descriptor)
+    with OpenDescriptor(open_device(path)) as descriptor, translating("read", path):
+        size = os.lseek(descriptor, 0, os.SEEK_END)
+        if not size or not os.pread(descriptor, 4096, 0) or not os.pread(descriptor, 4096, max(0, size - 4096)):
+            raise HostError("read", path, "ENODATA", "the device is empty")
 
 
 @contextmanager

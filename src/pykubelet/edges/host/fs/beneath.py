@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 
 from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.host.fs import files, libc, trees
-from pykubelet.edges.host.fs.errors import HostError, host_error, translating
+from pykubelet.edges.host.fs.errors import HostError, host_error, suppress_not_found, translating
 from pykubelet.edges.host.fs.files import DirEntry, FileKind, FileStat
 
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
@@ -142,11 +142,8 @@ def _found(place: Beneath, op: str) -> Iterator[str]:
     """A name for the file itself, which must be there: of its descriptor."""
     parts = _checked(place, op)
     with _refusals(place, op):
-        top = os.open(place.top, _DIRECTORY)
-        try:
+        with files.OpenDescriptor(os.open(place.top, _DIRECTORY)) as top:
             descriptor = open_plain(top, "/".join(parts))
-        finally:
-            os.close(top)
         try:
             yield f"/proc/self/fd/{descriptor}"
         finally:
@@ -160,11 +157,8 @@ def _named(place: Beneath, op: str) -> Iterator[str]:
     if not parts:
         raise host_error(op, place, errno.EINVAL)
     with _refusals(place, op):
-        top = os.open(place.top, _DIRECTORY)
-        try:
+        with files.OpenDescriptor(os.open(place.top, _DIRECTORY)) as top:
             directory = open_plain(top, "/".join(parts[:-1]))
-        finally:
-            os.close(top)
         try:
             yield f"/proc/self/fd/{directory}/{parts[-1]}"
         finally:
@@ -183,13 +177,9 @@ def opened(place: Beneath) -> Iterator[int]:
 
 def stat_file(place: Beneath) -> FileStat | None:
     """The attributes of what is there, also of a link; None if nothing is."""
-    try:
-        with _named(place, "stat") as name:
-            return files.stat_file(name, follow=False)
-    except HostError as error:
-        if error.is_not_found:
-            return None
-        raise
+    with suppress_not_found, _named(place, "stat") as name:
+        return files.stat_file(name, follow=False)
+    return None
 
 
 def list_dir(place: Beneath) -> tuple[DirEntry, ...]:
@@ -200,12 +190,9 @@ def list_dir(place: Beneath) -> tuple[DirEntry, ...]:
 
 def list_entries(place: Beneath) -> tuple[DirEntry, ...]:
     """As `list_dir`; none when there is no such directory."""
-    try:
+    with suppress_not_found:
         return list_dir(place)
-    except HostError as error:
-        if error.is_not_found:
-            return ()
-        raise
+    return ()
 
 
 def list_directories(place: Beneath) -> list[DirEntry]:
@@ -215,13 +202,9 @@ def list_directories(place: Beneath) -> list[DirEntry]:
 
 def read_link(place: Beneath) -> str | None:
     """The target of a symlink; None if there is none."""
-    try:
-        with _named(place, "readlink") as name:
-            return files.read_link(name)
-    except HostError as error:
-        if error.is_not_found:
-            return None
-        raise
+    with suppress_not_found, _named(place, "readlink") as name:
+        return files.read_link(name)
+    return None
 
 
 def read_bytes(place: Beneath, limit: int) -> bytes:
@@ -281,13 +264,9 @@ def read_disk_usage(place: Beneath) -> tuple[int, int]:
 
 def read_usage_of_files(place: Beneath, limit: int) -> tuple[int, int]:
     """As `trees.read_usage_of_files`; nothing when there is no such directory."""
-    try:
-        with _found(place, "readdir") as name:
-            return trees.read_usage_of_files(name, limit)
-    except HostError as error:
-        if error.is_not_found:
-            return 0, 0
-        raise
+    with suppress_not_found, _found(place, "readdir") as name:
+        return trees.read_usage_of_files(name, limit)
+    return 0, 0
 
 
 # Changes

@@ -50,6 +50,17 @@ class HostError(Exception):
         return self.errno_name == "EFBIG"
 
 
+class _SuppressNotFound:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        return isinstance(error, HostError) and error.is_not_found
+
+
+#: `with` it, a block ends quietly if what it uses does not exist (`HostError.is_not_found`).
+suppress_not_found = _SuppressNotFound()
+
+
 def errno_name(number: int | None) -> str:
     """`ENOENT` for 2; empty for None."""
     return "" if number is None else errno.errorcode.get(number, str(number))

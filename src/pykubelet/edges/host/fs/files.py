@@ -89,6 +89,21 @@ class DirEntry(Value):
     kind: FileKind
 
 
+class OpenDescriptor:
+    """A descriptor for a block, which closes it at its end."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __enter__(self) -> int:
+        return self._descriptor
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+
 def stat_of(result: os.stat_result) -> FileStat:
     """Convert a result of stat(2) to a `FileStat`."""
     kind = _KINDS.get(stat.S_IFMT(result.st_mode), FileKind.OTHER)
@@ -122,13 +137,9 @@ def open_regular(path: str) -> int:
 
     Anything else is refused (EISDIR, EINVAL) and never opened: opening a device or a FIFO has effects of its own.
     """
-    with translating("open", path):
-        found = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        try:
-            _refuse_special(path, os.fstat(found))
-            return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-        finally:
-            os.close(found)
+    with translating("open", path), OpenDescriptor(os.open(path, os.O_PATH | os.O_CLOEXEC)) as found:
+        _refuse_special(path, os.fstat(found))
+        return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def read_bytes(path: str, limit: int) -> bytes:
@@ -136,12 +147,8 @@ def read_bytes(path: str, limit: int) -> bytes:
 
     Anything but a regular file is refused as by `open_regular`.
     """
-    descriptor = open_regular(path)
-    try:
-        with translating("read", path):
-            data = _read_up_to(descriptor, limit + 1)
-    finally:
-        os.close(descriptor)
+    with OpenDescriptor(open_regular(path)) as descriptor, translating("read", path):
+        data = _read_up_to(descriptor, limit + 1)
     if len(data) > limit:
         raise HostError("read", path, "EFBIG", f"file is larger than {limit} bytes")
     return data
@@ -154,15 +161,11 @@ def read_text(path: str, limit: int = 1 << 20) -> str:
 
 def read_tail(path: str, limit: int) -> bytes:
     """The last `limit` bytes of a regular file. Anything else is refused as by `open_regular`."""
-    descriptor = open_regular(path)
-    try:
-        with translating("read", path):
-            size = os.fstat(descriptor).st_size
-            if size > limit:
-                os.lseek(descriptor, size - limit, os.SEEK_SET)
-            return _read_up_to(descriptor, limit)
-    finally:
-        os.close(descriptor)
+    with OpenDescriptor(open_regular(path)) as descriptor, translating("read", path):
+        size = os.fstat(descriptor).st_size
+        if size > limit:
+            os.lseek(descriptor, size - limit, os.SEEK_SET)
+        return _read_up_to(descriptor, limit)
 
 
 def _refuse_special(path: str, result: os.stat_result) -> None:
@@ -209,16 +212,14 @@ def write_atomic(
     directory, temporary = os.path.dirname(path), _temporary(path)
     try:
         with translating("write", path):
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
-            try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+            with OpenDescriptor(os.open(temporary, flags, mode)) as descriptor:
                 _write_all(descriptor, data)
                 if uid != -1 or gid != -1:
                     os.fchown(descriptor, uid, gid)
                 os.fchmod(descriptor, mode)
                 if whole or durable:
                     _sync(descriptor)
-            finally:
-                os.close(descriptor)
             os.rename(temporary, path)
             if durable:
                 _sync_directory(directory or ".")
@@ -242,11 +243,8 @@ def link_over(source: str, path: str) -> None:
 def sync_file(path: str) -> None:
     """Bring a file and its name to the disk: both survive a power cut."""
     with translating("sync", path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
+        with OpenDescriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)) as descriptor:
             _sync(descriptor)
-        finally:
-            os.close(descriptor)
         _sync_directory(os.path.dirname(path) or ".")
 
 
@@ -257,11 +255,8 @@ def sync_directory(path: str) -> None:
 
 
 def _sync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with OpenDescriptor(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor:
         _sync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _sync(descriptor: int) -> None:
@@ -299,13 +294,10 @@ def write_in_place(path: str, data: bytes, mode: int = 0o644) -> None:
     """
     with translating("write", path):
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = os.open(path, flags, mode)
-        try:
+        with OpenDescriptor(os.open(path, flags, mode)) as descriptor:
             os.fchmod(descriptor, mode)
             _write_all(descriptor, data)
             os.ftruncate(descriptor, len(data))
-        finally:
-            os.close(descriptor)
 
 
 def create_file(path: str, mode: int = 0o644) -> bool:
@@ -324,22 +316,15 @@ def create_file(path: str, mode: int = 0o644) -> bool:
 
 def append(path: str, data: bytes, mode: int = 0o644) -> None:
     """Append to a file, which is created if it is missing."""
-    with translating("append", path):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, mode)
-        try:
-            _write_all(descriptor, data)
-        finally:
-            os.close(descriptor)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    with translating("append", path), OpenDescriptor(os.open(path, flags, mode)) as descriptor:
+        _write_all(descriptor, data)
 
 
 def write_value(path: str, value: str) -> None:
     """Write to an existing control file (/proc, /sys) with one write(2), without creating or truncating it."""
-    with translating("write", path):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(descriptor, value.encode())
-        finally:
-            os.close(descriptor)
+    with translating("write", path), OpenDescriptor(os.open(path, os.O_WRONLY | os.O_CLOEXEC)) as descriptor:
+        os.write(descriptor, value.encode())
 
 
 def make_dirs(path: str, mode: int = 0o750, *, exact: bool = True) -> bool:
@@ -369,11 +354,10 @@ def make_dirs(path: str, mode: int = 0o750, *, exact: bool = True) -> bool:
 def _make_dir(parent_fd: int, name: str, exact_mode: int | None, mode: int) -> bool:
     os.mkdir(name, mode, dir_fd=parent_fd)
     if exact_mode is not None:
-        made = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd)
-        try:
+        with OpenDescriptor(
+            os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd)
+        ) as made:
             os.fchmod(made, exact_mode)
-        finally:
-            os.close(made)
     return True
 
 
@@ -499,12 +483,8 @@ def gzip_file(path: str) -> str:
     Follows no link and reads only regular files (EINVAL for others), because pods may be able to write to the directory.
     """
     directory, name = os.path.split(path)
-    with translating("gzip", path):
-        directory_fd = os.open(directory or ".", _DIRECTORY)
-        try:
-            _gzip_in(directory_fd, name)
-        finally:
-            os.close(directory_fd)
+    with translating("gzip", path), OpenDescriptor(os.open(directory or ".", _DIRECTORY)) as directory_fd:
+        _gzip_in(directory_fd, name)
     return f"{path}.gz"
 
 

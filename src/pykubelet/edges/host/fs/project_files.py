@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 
 from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value
-from pykubelet.edges.host.fs.errors import HostError, translating
+from pykubelet.edges.host.fs.errors import HostError, suppress_not_found, translating
 from pykubelet.edges.host.fs.files import read_bytes, write_atomic
 
 #: The last 32-bit number is no id: it stands for "no project".
@@ -109,12 +109,9 @@ def release_paths(files: ProjectFiles, is_released: Callable[[str], bool]) -> li
 
 def read_projects(files: ProjectFiles) -> list[tuple[int, str]]:
     """The listed ids and directories; none if the file does not exist."""
-    try:
+    text = b""
+    with suppress_not_found:
         text = read_bytes(files.projects, MAX_BYTES)
-    except HostError as error:
-        if error.is_not_found:
-            return []
-        raise
     return [found for line in _split(text) if (found := _project(line)) is not None]
 
 

@@ -18,7 +18,8 @@ from typing import Final, Protocol
 
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs import libc
-from pykubelet.edges.host.fs.errors import HostError, translating
+from pykubelet.edges.host.fs.errors import HostError, suppress_not_found, translating
+from pykubelet.edges.host.fs.files import OpenDescriptor
 from pykubelet.edges.host.fs.project_files import ProjectFiles, claim_id, release_paths
 from pykubelet.edges.host.fs.trees import walk_tree
 
@@ -84,14 +85,9 @@ class KernelQuotas:
 
     def use_of(self, path: str, project: int) -> tuple[int, int]:
         """See `QuotaCalls`."""
-        data = bytearray(_QUOTA.size)
-        try:
-            with translating("read quota of", path), _opened(path) as descriptor:
-                libc.quotactl_fd(descriptor, _GET_QUOTA, project, data)
-        except HostError as error:
-            if error.is_not_found:
-                return 0, 0
-            raise
+        data = bytearray(_QUOTA.size)  # zeros, if nothing is there
+        with suppress_not_found, translating("read quota of", path), _opened(path) as descriptor:
+            libc.quotactl_fd(descriptor, _GET_QUOTA, project, data)
         found = _QUOTA.unpack(data)
         return int(found[8]) * _BLOCK, int(found[9])
 
@@ -116,11 +112,8 @@ class KernelQuotas:
 
 @contextmanager
 def _opened(path: str) -> Iterator[int]:
-    descriptor = os.open(path, _PLAIN)
-    try:
+    with OpenDescriptor(os.open(path, _PLAIN)) as descriptor:
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _attributes(descriptor: int) -> list[int]:
@@ -132,8 +125,7 @@ def _attributes(descriptor: int) -> list[int]:
 def _move(directory: int, name: str, project: int) -> None:
     """Put a file or directory into a project. O_PATH comes first, so that a file of another type, which a pod may have put
     there in the meantime, is not opened."""
-    located = os.open(name, _LOCATE, dir_fd=directory)
-    try:
+    with OpenDescriptor(os.open(name, _LOCATE, dir_fd=directory)) as located:
         mode = os.fstat(located).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             return
@@ -145,8 +137,6 @@ def _move(directory: int, name: str, project: int) -> None:
             attributes[0] |= inherited
             attributes[3] = project
             fcntl.ioctl(descriptor, _SET_ATTRIBUTES, _ATTRIBUTES.pack(*attributes))
-    finally:
-        os.close(located)
 
 
 class VolumeQuotas:

@@ -11,6 +11,7 @@ import stat
 
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.errors import host_error, translating
+from pykubelet.edges.host.fs.files import OpenDescriptor
 
 CHUNK = 256 * 1024
 MAX_ENTRIES = 20_000
@@ -37,11 +38,8 @@ def open_shown(root: str, path: str) -> ShownFile | ShownDirectory:
         raise host_error("open", where, 2)
     with translating("open", where):
         top = os.path.realpath(root)
-        found = os.open(where, os.O_PATH | os.O_CLOEXEC)  # O_PATH: opening a device or FIFO would have side effects
-        try:
+        with OpenDescriptor(os.open(where, os.O_PATH | os.O_CLOEXEC)) as found:
             descriptor = _reopened(found, top, where)
-        finally:
-            os.close(found)
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode):
             return ShownFile(descriptor, status.st_size)

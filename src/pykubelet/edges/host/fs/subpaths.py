@@ -14,8 +14,8 @@ import stat
 from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.host.fs import beneath, mounts
 from pykubelet.edges.host.fs.beneath import make_plain, open_plain, parts_of
-from pykubelet.edges.host.fs.errors import HostError, translating
-from pykubelet.edges.host.fs.files import read_bytes, real_path
+from pykubelet.edges.host.fs.errors import HostError, suppress_not_found, translating
+from pykubelet.edges.host.fs.files import OpenDescriptor, read_bytes, real_path
 
 _DIR_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -27,34 +27,23 @@ def open_beneath(root: str, relative: str) -> int:
     `is_not_found`; ELOOP if a link was created in the meantime.
     """
     real_root, inside = _resolved(root, relative)
-    with translating("open", f"{root}/{relative}"):
-        root_fd = os.open(real_root, _DIR_FLAGS)
-        try:
-            return open_plain(root_fd, inside)
-        finally:
-            os.close(root_fd)
+    with translating("open", f"{root}/{relative}"), OpenDescriptor(os.open(real_root, _DIR_FLAGS)) as root_fd:
+        return open_plain(root_fd, inside)
 
 
 def is_beneath(root: str, relative: str) -> bool:
     """Whether anything is at `root/relative`. Same errors as `open_beneath`."""
-    try:
+    with suppress_not_found:
         os.close(open_beneath(root, relative))
-    except HostError as error:
-        if error.is_not_found:
-            return False
-        raise
-    return True
+        return True
+    return False
 
 
 def make_beneath(root: str, relative: str, mode: int) -> None:
     """Create the missing directories of `relative` below `root`, each with exactly `mode`. Same errors as `open_beneath`."""
     real_root, inside = _resolved(root, relative)
-    with translating("mkdir", f"{root}/{relative}"):
-        root_fd = os.open(real_root, _DIR_FLAGS)
-        try:
-            make_plain(root_fd, parts_of(inside), mode)
-        finally:
-            os.close(root_fd)
+    with translating("mkdir", f"{root}/{relative}"), OpenDescriptor(os.open(real_root, _DIR_FLAGS)) as root_fd:
+        make_plain(root_fd, parts_of(inside), mode)
 
 
 def kind_is_directory(descriptor: int) -> bool:
@@ -76,11 +65,8 @@ def _resolved(root: str, relative: str) -> tuple[str, str]:
 
 def read_beneath(root: str, relative: str, limit: int) -> bytes:
     """Read the regular file `root/relative` of at most `limit` bytes. Errors as `open_beneath` and `read_bytes`."""
-    descriptor = open_beneath(root, relative)
-    try:
+    with OpenDescriptor(open_beneath(root, relative)) as descriptor:
         return read_bytes(f"/proc/self/fd/{descriptor}", limit)
-    finally:
-        os.close(descriptor)
 
 
 def bind_beneath(root: str, relative: str, target: Beneath) -> None:
@@ -89,8 +75,7 @@ def bind_beneath(root: str, relative: str, target: Beneath) -> None:
     An existing mount is kept if it is the same file, else replaced: also one that cannot be read any more, because the server of its file
     system has ended or does not know the file (ENOTCONN, ESTALE). Raises HostError as `open_beneath` does.
     """
-    descriptor = open_beneath(root, relative)
-    try:
+    with OpenDescriptor(open_beneath(root, relative)) as descriptor:
         if mounts.is_mount_point(target):
             same = _is_same(descriptor, target)
             if same:
@@ -98,8 +83,6 @@ def bind_beneath(root: str, relative: str, target: Beneath) -> None:
             mounts.unmount(target, detach=same is None)
         _make_target(target, kind_is_directory(descriptor))
         mounts.bind_fd(descriptor, target)
-    finally:
-        os.close(descriptor)
 
 
 def _is_same(descriptor: int, target: Beneath) -> bool | None:

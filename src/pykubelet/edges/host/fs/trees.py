@@ -18,7 +18,7 @@ from typing import Any
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs import libc
 from pykubelet.edges.host.fs.errors import HostError, is_not_found, translated, translating
-from pykubelet.edges.host.fs.files import STAT_BLOCK
+from pykubelet.edges.host.fs.files import STAT_BLOCK, OpenDescriptor
 from pykubelet.edges.host.fs.mounts import mounts_below
 
 log = Log("fs")
@@ -85,12 +85,9 @@ def _enter(dir_fd: int, name: str) -> int:
 
 def _remove_dir(parent_fd: int, name: str) -> None:
     """Empty and remove one directory. Subdirectories that are too deep are moved up and removed afterwards."""
-    top = _enter(parent_fd, name)
-    try:
+    with OpenDescriptor(_enter(parent_fd, name)) as top:
         while _empty(top, top, 0):
             continue
-    finally:
-        os.close(top)
     os.rmdir(name, dir_fd=parent_fd)
 
 
@@ -109,11 +106,8 @@ def _empty(top: int, here: int, depth: int) -> bool:
                     os.rename(name, f".removed-{secrets.token_hex(8)}", src_dir_fd=here, dst_dir_fd=top)
                     again = True
                     continue
-                inner = _enter(here, name)
-                try:
+                with OpenDescriptor(_enter(here, name)) as inner:
                     again = _empty(top, inner, depth + 1) or again
-                finally:
-                    os.close(inner)
                 os.rmdir(name, dir_fd=here)
             except FileNotFoundError:
                 continue  # another process has removed it
@@ -133,18 +127,15 @@ def walk_tree(path: str, visit: Callable[[int, str, os.stat_result], None]) -> N
 
     Crosses no mount point. Files that vanish in the meantime are skipped.
     """
-    with translating("walk", path):
-        parent_fd = os.open(os.path.dirname(path.rstrip("/")) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            name = os.path.basename(path.rstrip("/"))
-            top = os.open(name, _FLAGS & ~os.O_NOFOLLOW, dir_fd=parent_fd)
-            try:
-                _walk(top, 0, visit)
-                visit(top, ".", os.fstat(top))
-            finally:
-                os.close(top)
-        finally:
-            os.close(parent_fd)
+    parent, name = os.path.split(path.rstrip("/"))
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    with (
+        translating("walk", path),
+        OpenDescriptor(os.open(parent or ".", flags)) as parent_fd,
+        OpenDescriptor(os.open(name, _FLAGS & ~os.O_NOFOLLOW, dir_fd=parent_fd)) as top,
+    ):
+        _walk(top, 0, visit)
+        visit(top, ".", os.fstat(top))
 
 
 def _walk(here: int, depth: int, visit: Callable[[int, str, os.stat_result], None]) -> None:
@@ -152,14 +143,11 @@ def _walk(here: int, depth: int, visit: Callable[[int, str, os.stat_result], Non
         with _skip_vanished():
             result = os.stat(name, dir_fd=here, follow_symlinks=False)
             if is_dir:
-                inner = _enter(here, name)
-                try:
+                with OpenDescriptor(_enter(here, name)) as inner:
                     if depth < _MAX_DEPTH:
                         _walk(inner, depth + 1, visit)
                     else:
                         _walk_deep(inner, visit)
-                finally:
-                    os.close(inner)
             visit(here, name, result)
 
 
@@ -280,14 +268,11 @@ def _change_mode(dir_fd: int, name: str, before: os.stat_result, mask: int) -> N
 
     `before`: the file as it was found. The change of the group may have taken bits such as set-uid, which are set again.
     """
-    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
-    try:
+    with OpenDescriptor(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)) as descriptor:
         found = os.fstat(descriptor)
         wanted = (before if os.path.samestat(found, before) else found).st_mode | mask
         if not stat.S_ISLNK(found.st_mode) and found.st_mode != wanted:
             os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IMODE(wanted))
-    finally:
-        os.close(descriptor)
 
 
 def group_is_applied(path: str, gid: int, *, read_only: bool = False) -> bool:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 
 from pykubelet.edges.host.fs import libc
+from pykubelet.edges.host.fs.files import OpenDescriptor
 
 
 async def connect_in(netns: str, addresses: Sequence[tuple[str, int]], limit_s: float) -> socket.socket:
@@ -47,11 +48,8 @@ async def connect_in(netns: str, addresses: Sequence[tuple[str, int]], limit_s: 
 
 
 def _connect(netns: str, addresses: Sequence[tuple[str, int]], limit_s: float) -> socket.socket:
-    descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with OpenDescriptor(os.open(netns, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
         libc.setns(descriptor)
-    finally:
-        os.close(descriptor)
     failures: list[tuple[int, str]] = []
     for address in addresses:
         try:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs import files
-from pykubelet.edges.host.fs.errors import HostError, translating
+from pykubelet.edges.host.fs.errors import HostError, suppress_not_found, translating
 
 MACHINE_ID_FILES = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 BOOT_ID_FILES = ("/proc/sys/kernel/random/boot_id",)
@@ -126,12 +126,9 @@ def read_cpu_topology(root: str = "/") -> tuple[int, int]:
 def read_huge_pages(root: str = "/") -> tuple[HugePages, ...]:
     """One entry for each page size of the kernel, smallest first."""
     base = _under(root, "/sys/kernel/mm/hugepages")
-    try:
+    names: list[str] = []
+    with suppress_not_found:
         names = [entry.name for entry in files.list_dir(base)]
-    except HostError as error:
-        if error.is_not_found:
-            return ()
-        raise
     found = []
     for name in names:
         size = name.removeprefix("hugepages-").removesuffix("kB")

@@ -16,7 +16,7 @@ from pykubelet.base.kit.cpuset import parse_cpuset
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.machine import Cpu, MachineTopology, NumaNode
 from pykubelet.edges.host.fs import files
-from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.errors import HostError, suppress_not_found
 
 _CPU = re.compile(r"cpu([0-9]{1,7})", re.ASCII)
 _NODE = re.compile(r"node([0-9]{1,7})", re.ASCII)
@@ -62,12 +62,9 @@ def _numbered(directory: str, shape: re.Pattern[str]) -> list[int]:
 
 def _optional(path: str) -> str | None:
     """The stripped text of a file; None if there is no such file."""
-    try:
+    with suppress_not_found:
         return files.read_text(path).strip()
-    except HostError as error:
-        if error.is_not_found:
-            return None
-        raise
+    return None
 
 
 def _number(path: str) -> int | None:

@@ -23,7 +23,7 @@ from pykubelet.base.kit.flight import SIZE, OpenWork, key_text, open_works, reco
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.errors import HostError, translating
-from pykubelet.edges.host.fs.files import names_in, read_bytes, remove_file, stat_file
+from pykubelet.edges.host.fs.files import OpenDescriptor, names_in, read_bytes, remove_file, stat_file
 from pykubelet.edges.host.fs.libc import file_system_type
 from pykubelet.edges.host.proc.self_stats import start_ticks
 
@@ -118,12 +118,9 @@ class RunRecord:
         with translating("open", self._path):
             stacks = os.open(self._stacks_path, flags | os.O_APPEND, 0o600)
             remove_file(self._path)
-            descriptor = os.open(self._path, flags | os.O_EXCL, 0o600)
-            try:
+            with OpenDescriptor(os.open(self._path, flags | os.O_EXCL, 0o600)) as descriptor:
                 os.posix_fallocate(descriptor, 0, _BYTES)  # a store to memory that cannot be had would end the process
                 self._map = mmap.mmap(descriptor, _BYTES)
-            finally:
-                os.close(descriptor)
         address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         ctypes.CDLL(None).mlock(
             ctypes.c_void_p(address), ctypes.c_size_t(_BYTES)

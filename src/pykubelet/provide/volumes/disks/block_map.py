@@ -9,8 +9,6 @@ Source: KEP-1755 (raw block volumes).
 
 from __future__ import annotations
 
-import os
-
 from pykubelet.base.model.ids import PodUID, is_pod_uid
 from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.host.devices.block_devices import is_block_device, open_device
@@ -51,11 +49,8 @@ def _map(device: str, map: BlockMap) -> None:
     beneath.make_dirs(map.directory, 0o750)
     beneath.create_file(map.file, 0o640)
     if not mounts.is_mount_point(map.file):
-        descriptor = open_device(device)
-        try:
+        with files.OpenDescriptor(open_device(device)) as descriptor:
             mounts.bind_fd(descriptor, map.file)
-        finally:
-            os.close(descriptor)
     if _number(map.file) != _number(device):
         raise VolumesError(f"another device than {device} is mapped at {map.file}")
     if not find_loops(map.file):

@@ -26,7 +26,7 @@ from pykubelet.edges.host.devices.iscsi_target import Chap, IscsiTarget, is_valu
 from pykubelet.edges.host.devices.scsi import ScsiPaths, multipath_of, remove_disks, wait_for
 from pykubelet.edges.host.fs import beneath, mounts
 from pykubelet.edges.host.fs.beneath import list_directories
-from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.errors import HostError, suppress_not_found
 from pykubelet.edges.host.fs.programs import find_program
 from pykubelet.provide.volumes.attached import await_attachment, referenced_secret, secret_data
 from pykubelet.provide.volumes.disks.device_mount import STAGE_S, MismatchError
@@ -312,12 +312,9 @@ def unmount(directory: Beneath, name: str, machine: ScsiPaths) -> None:
 
 
 def _read(directory: Beneath) -> IscsiTarget | None:
-    try:
+    with suppress_not_found:
         return read_target(beneath.read_text(directory / DATA, 1 << 16))
-    except HostError as error:
-        if error.is_not_found:
-            return None
-        raise
+    return None
 
 
 def _is_used(directory: Beneath, iqn: str) -> bool:
