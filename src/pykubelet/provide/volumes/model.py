@@ -105,11 +105,16 @@ class VolumeState(Value):
     planning: PlanVolume | None = None
 
 
-class PlanVolume(Value):
-    """Make the plan of a volume of many parts, in a thread, from the `inputs` of this step."""
+class OfVolume(Value):
+    """The base class of commands and of their results that concern one volume. `key`: of `PodVolumes.volumes`."""
 
     uid: PodUID
     key: str
+
+
+class PlanVolume(OfVolume):
+    """Make the plan of a volume of many parts, in a thread, from the `inputs` of this step."""
+
     pod: Pod
     volume: Volume
     inputs: Inputs
@@ -317,14 +322,12 @@ class Result(StrEnum):
     UNCERTAIN = "uncertain"
 
 
-class SetUpEnded(Value):
+class SetUpEnded(OfVolume):
     """A set-up or refresh has ended. `step`: the step that failed. `size`: the bytes that the volume was expanded to, 0: not expanded.
 
     `pending`: it has not failed, but goes on in an extension.
     """
 
-    uid: PodUID
-    key: str
     result: Result
     error: str = ""
     step: str = SET_UP
@@ -332,20 +335,16 @@ class SetUpEnded(Value):
     pending: StillAtWork | None = None
 
 
-class VolumePlanned(Value):
+class VolumePlanned(OfVolume):
     """The plan that `request` asked for was made. None: it could not be made, and is tried again."""
 
-    uid: PodUID
-    key: str
     request: PlanVolume
     plan: Plan | None
 
 
-class VolumeExpanded(Value):
+class VolumeExpanded(OfVolume):
     """The expansion of a mounted volume has ended. `size`: as in `SetUpEnded`."""
 
-    uid: PodUID
-    key: str
     result: Result
     size: int = 0
     error: str = ""
@@ -358,11 +357,9 @@ class Noted(Value):
     note: Note
 
 
-class TearDownEnded(Value):
+class TearDownEnded(OfVolume):
     """A tear-down has ended."""
 
-    uid: PodUID
-    key: str
     result: Result
     error: str = ""
 
@@ -470,34 +467,28 @@ Event = (
 # Commands
 
 
-class SetUp(Value):
+class SetUp(OfVolume):
     """Set the volume up as planned. Does no harm to a volume that is already set up.
 
     `expansion`: the volume is expanded then.
     """
 
-    uid: PodUID
-    key: str
     plan: VolumePlan
     cause: str
     expansion: Expansion | None = None
 
 
-class ExpandVolume(Value):
+class ExpandVolume(OfVolume):
     """Expand a mounted volume."""
 
-    uid: PodUID
-    key: str
     plan: VolumePlan
     expansion: Expansion
     cause: str
 
 
-class TearDown(Value):
+class TearDown(OfVolume):
     """Unmount the volume's sub-path binds, then the volume, and remove its directories. `is_block`: it is a block device."""
 
-    uid: PodUID
-    key: str
     plugin: str
     name: str
     cause: str
@@ -538,11 +529,8 @@ class Scan(Value):
     cause: str
 
 
-class CancelSetUp(Value):
+class CancelSetUp(OfVolume):
     """Let the set-up of a volume that is under way end early, as uncertain, because its pod has ended. It may go on all the same."""
-
-    uid: PodUID
-    key: str
 
 
 class ReadAttachments(Value):
