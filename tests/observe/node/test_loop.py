@@ -91,7 +91,7 @@ async def test_a_node_that_is_gone_leaves_the_view_without_it() -> None:
         supervisor.start_root("node", NodeLoop(FACTS, writer, NodeLoopInputs(node), SingleFlight("test")).run())
         api_node.publish(API_NODE)
         view = await cell.wait_for(lambda now: now.registered)
-        assert (view.uid, view.labels, view.ips, view.object_ttl_s) == ("u1", {"zone": "a"}, (IP,), 300.0)
+        assert (view.uid, view.labels, view.ips) == ("u1", {"zone": "a"}, (IP,))
         api_node.publish(ApiNode(read_at=1.0))
         assert await cell.wait_for(lambda now: not now.registered) == replace(alone, read_at=1.0)
 

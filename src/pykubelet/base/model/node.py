@@ -39,7 +39,7 @@ class NodeView(Value):
 
     `labels`: of the API server's Node if there is one, else those that the node would register with.
     `addresses`: those that a cloud provider has written into the Node; None: there is no provider, and `ips` are used.
-    `registered`, `uid`, `taints`, `read_at`, `read_error`, `object_ttl_s`, `deleting`: as in `ApiNode`.
+    `registered`, `uid`, `taints`, `read_at`, `read_error`, `deleting`: as in `ApiNode`.
     `warning`: what the machine lacks and can do without, shown with the condition `Ready`.
     """
 
@@ -56,7 +56,6 @@ class NodeView(Value):
     read_at: float | None = None
     read_error: str = ""
     addresses: tuple[NodeAddress, ...] | None = None
-    object_ttl_s: float = DEFAULT_OBJECT_TTL_S
     deleting: bool = False
     warning: str = ""
 

@@ -95,7 +95,6 @@ def node_view(facts: NodeFacts, ips: tuple[str, ...], api_node: ApiNode, placeme
         read_at=api_node.read_at,
         read_error=api_node.read_error,
         addresses=api_node.addresses if facts.external_cloud else None,
-        object_ttl_s=api_node.object_ttl_s,
         deleting=api_node.deleting,
         warning=facts.warning,
     )
