@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -37,6 +37,8 @@ from pykubelet.edges.kubeapi.errors import ApiError
 if TYPE_CHECKING:
     from pykubelet.edges.kubeapi.client import ApiClient  # a node without an API server starts without it
 
+B = TypeVar("B")
+R = TypeVar("R")
 T = TypeVar("T", bound=Struct)
 log = Log("kubeapi")
 PAGE = 500
@@ -94,6 +96,7 @@ class _Event(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
+_read_page = msgspec.json.Decoder(_Page).decode
 _read_object = msgspec.json.Decoder(_Object).decode
 _read_event = msgspec.json.Decoder(_Event).decode
 
@@ -181,11 +184,13 @@ class Follower(Generic[T]):
         self._failures = 0
 
     async def _page(self, query: Mapping[str, str]) -> _Page:
-        data = await self._client.request("GET", self._path, query)
+        return self._read(_read_page, await self._client.request("GET", self._path, query), "the answer is no list")
+
+    def _read(self, read: Callable[[B], R], data: B, problem: str) -> R:
         try:
-            return msgspec.json.decode(data, type=_Page)
+            return read(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ApiError(0, "Undecodable", f"{self._path}: the answer is no list: {error}") from error
+            raise ApiError(0, "Undecodable", f"{self._path}: {problem}: {error}") from error
 
     def _take(self, into: dict[str, _Known[T]], raw: msgspec.Raw) -> bool:
         """Add one object to the set. Returns False if it is unchanged."""
@@ -209,10 +214,7 @@ class Follower(Generic[T]):
         return True
 
     def _meta(self, raw: msgspec.Raw) -> _Meta:
-        try:
-            return _read_object(raw).metadata
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ApiError(0, "Undecodable", f"{self._path}: an object without readable metadata: {error}") from error
+        return self._read(_read_object, raw, "an object without readable metadata").metadata
 
     def _listed(self, error: ApiError | None) -> Listed[T]:
         return Listed(self._values, self._synced, error)
@@ -276,10 +278,7 @@ class Follower(Generic[T]):
 
     def _event(self, line: bytes) -> bool:
         """Apply one event. Returns whether it changed the set."""
-        try:
-            event = _read_event(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ApiError(0, "Undecodable", f"{self._path}: the watch sent no event: {error}") from error
+        event = self._read(_read_event, line, "the watch sent no event")
         if event.type == "ERROR":
             raise self._refused(event.object)
         meta = self._meta(event.object)
