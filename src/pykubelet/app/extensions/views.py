@@ -121,15 +121,19 @@ def node_parts(node: NodeView, kept: NodeParts | None = None) -> NodeParts:
 
 def node_view(facts: AdmissionFacts, counted: CountedPods, wall: float, parts: NodeParts) -> Node:
     """The view of the node at the admission of a pod. `wall`: seconds since the epoch. `parts`: of `facts.node`."""
-    requests = counted.load.requests
+    requests = {name: counted.load.requests[name] for name in parts.names}
+    return _node(parts, requests, counted.load.pods, facts.pressure, wall)
+
+
+def _node(parts: NodeParts, requests: Mapping[str, int], pods: int, pressure: NodePressure, wall: float) -> Node:
     return Node(
-        name=facts.node.name,
+        name=parts.node.name,
         labels=parts.labels,
         capacity=parts.capacity,
         allocatable=parts.allocatable,
-        requested=MappingProxyType({name: requests[name] for name in parts.names}),
-        pods=counted.load.pods,
-        conditions=tuple(str(condition) for condition in facts.pressure.conditions),
+        requested=MappingProxyType({name: requests.get(name, 0) for name in parts.names}),
+        pods=pods,
+        conditions=tuple(str(condition) for condition in pressure.conditions),
         time=wall,
     )
 
@@ -162,18 +166,8 @@ class NodeViews:
         """The view of this moment."""
         self._count()
         sources = self._sources
-        node = sources.node.get()
-        parts = self._parts = node_parts(node, self._parts)
-        return Node(
-            name=node.name,
-            labels=parts.labels,
-            capacity=parts.capacity,
-            allocatable=parts.allocatable,
-            requested=MappingProxyType({name: self._sums.get(name, 0) for name in parts.names}),
-            pods=len(self._counted),
-            conditions=tuple(str(condition) for condition in sources.pressure.get().conditions),
-            time=sources.clock.wall(),
-        )
+        parts = self._parts = node_parts(sources.node.get(), self._parts)
+        return _node(parts, self._sums, len(self._counted), sources.pressure.get(), sources.clock.wall())
 
     def _count(self) -> None:
         (old, before), now = self._seen, self._sources

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from math import inf
-from types import TracebackType
 
 
 class Bulkhead:
@@ -148,9 +147,7 @@ class BulkheadSlot:
     async def __aenter__(self) -> None:
         await self._bulkhead.enter(self)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._bulkhead.leave(self)
 
 

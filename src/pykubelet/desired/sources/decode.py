@@ -200,7 +200,7 @@ def _decode_document(document: object, origin: Origin, rules: ManifestRules) -> 
         return (wrong,)
     match document.get("kind"):
         case "PodList":
-            return _decode_list(document, {"Pod": "v1"}, origin, rules)
+            return _decode_list(document, origin, rules)
         case "List":
             return _decode_items(document, origin, rules)
     return _decode_item(document, origin, rules, "")
@@ -236,9 +236,7 @@ def _quoted(value: object) -> str:
     return "nothing" if value is None else f'"{value}"'
 
 
-def _decode_list(
-    document: dict[str, object], kinds: Mapping[str, str], origin: Origin, rules: ManifestRules
-) -> Decoded:
+def _decode_list(document: dict[str, object], origin: Origin, rules: ManifestRules) -> Decoded:
     items = document.get("items")
     if items is None:
         return (problem(origin, "items", "expected a list, got nothing"),)
@@ -250,8 +248,8 @@ def _decode_list(
         path = f"items[{i}]"
         if not isinstance(item, dict):
             return (problem(origin, path, f"expected an object, got {_type_name(item)}"),)
-        given = {"kind": "Pod", "apiVersion": "v1", **item} if len(kinds) == 1 else item
-        if wrong := _wrong_type(given, kinds, origin):
+        given = {"kind": "Pod", "apiVersion": "v1", **item}
+        if wrong := _wrong_type(given, {"Pod": "v1"}, origin):
             return (problem(origin, f"{path}.{wrong.field_path}", wrong.reason),)
         decoded = _decode_item(given, origin, rules, path + ".")
         about = [remark for remark in decoded if isinstance(remark, Remark)]

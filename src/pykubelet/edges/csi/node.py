@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 
 from pykubelet.base.kit.metrics import Histogram
 from pykubelet.base.kit.values import Value
@@ -59,9 +58,7 @@ class CsiNode:
     def __enter__(self) -> CsiNode:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._channel.close()
 
     async def info(self) -> CsiNodeInfo:

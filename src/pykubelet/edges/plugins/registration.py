@@ -5,8 +5,6 @@ Source: KEP-595 (plugin watcher), `pluginregistration.Registration` v1.
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from pykubelet.edges.plugins import pluginregistration_pb2 as pb
 from pykubelet.edges.plugins.channels import plugin_channel
 from pykubelet.net.grpc.call import call
@@ -35,9 +33,7 @@ class PluginRegistration:
     def __enter__(self) -> PluginRegistration:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._channel.close()
 
     async def get_info(self) -> pb.PluginInfo:

@@ -365,22 +365,19 @@ class PodCgroups:
 
     async def is_gone(self, pod: Pod) -> bool:
         """Whether the pod's group is certainly gone; False when that cannot be read."""
-        if not self._settings.cgroups_per_qos:
-            return False
-        uid = PodUID(pod.metadata.uid)
-        path = self._path(decide.pod_group(self._settings, qos_class(pod), uid))
-        outcome = await self._run(f"cgroup:{uid}", lambda: self._cgroups.exists(path))
-        if isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
-            raise outcome.error
-        return outcome == Done(False)
+        return await self._read(pod, self._cgroups.exists) is False
 
     async def memory_used(self, pod: Pod) -> int | None:
         """Bytes of memory that the pod uses now; None when that is not known."""
+        return await self._read(pod, self._cgroups.memory_used)
+
+    async def _read(self, pod: Pod, read: Callable[[str], T]) -> T | None:
+        """What is read of the pod's group; None when it cannot be read."""
         if not self._settings.cgroups_per_qos:
             return None
         uid = PodUID(pod.metadata.uid)
         path = self._path(decide.pod_group(self._settings, qos_class(pod), uid))
-        outcome = await self._run(f"cgroup:{uid}", lambda: self._cgroups.memory_used(path))
+        outcome = await self._run(f"cgroup:{uid}", lambda: read(path))
         if isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
             raise outcome.error
         return outcome.value if isinstance(outcome, Done) else None

@@ -18,8 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.values import Value, field
-from pykubelet.base.model import reasons
-from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.provide.images.model import (
     ImageSettings,
     RankingFacts,
@@ -147,18 +145,3 @@ def age_deletion_failed(max_age_s: float, errors: str) -> str:
 def deletion_failed(wanted: int, freed: int, errors: str) -> str:
     """The error of a collection by space; `wanted` and `freed` in bytes."""
     return f"wanted to free {wanted} bytes, but freed {freed} bytes space with errors in image deletion: {errors}"
-
-
-def invalid_capacity_event() -> KubeEvent:
-    """The Event for an image file system that reports no capacity."""
-    return warning(reasons.EVENT_INVALID_DISK_CAPACITY, INVALID_CAPACITY)
-
-
-def too_little_freed_event(message: str) -> KubeEvent:
-    """The Event for a collection that could not free enough; `message` as of `too_little_freed`."""
-    return warning(reasons.EVENT_FREE_DISK_SPACE_FAILED, message)
-
-
-def gc_failed_event(error: str) -> KubeEvent:
-    """The Event for a failed collection."""
-    return warning(reasons.EVENT_IMAGE_GC_FAILED, error)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Self
 
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
@@ -100,9 +99,7 @@ class ImagePuller:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def stop(self) -> None:

@@ -20,8 +20,13 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.tracing import span
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.evictions import Reclaimed, ReclaimWanted
-from pykubelet.base.model.kube_events import KubeEvent
+from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.reasons import (
+    EVENT_FREE_DISK_SPACE_FAILED,
+    EVENT_IMAGE_GC_FAILED,
+    EVENT_INVALID_DISK_CAPACITY,
+)
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError
@@ -122,7 +127,7 @@ class ImageCollector:
                     await self._take_inventory()
         except (ImageGcError, CriError) as error:
             if self._failed_before:
-                self._recorder.post(decide_gc.gc_failed_event(str(error)))
+                self._recorder.post(warning(EVENT_IMAGE_GC_FAILED, str(error)))
             else:
                 log.warning("image garbage collection failed", error=error)
             self._failed_before = True
@@ -209,7 +214,7 @@ class ImageCollector:
     ) -> int:
         usage = await self._image_fs_usage()
         if usage.capacity_bytes <= 0:
-            self._recorder.post(decide_gc.invalid_capacity_event())
+            self._recorder.post(warning(EVENT_INVALID_DISK_CAPACITY, decide_gc.INVALID_CAPACITY))
             raise ImageGcError(decide_gc.INVALID_CAPACITY)
         wanted = decide_gc.bytes_to_free(usage.capacity_bytes, usage.available_bytes, self._settings)
         if wanted <= 0:
@@ -221,7 +226,7 @@ class ImageCollector:
             raise ImageGcError(decide_gc.deletion_failed(wanted, freed, joined_errors(errors)))
         if freed < wanted:
             message = decide_gc.too_little_freed(usage.capacity_bytes, usage.available_bytes, freed)
-            self._recorder.post(decide_gc.too_little_freed_event(message))
+            self._recorder.post(warning(EVENT_FREE_DISK_SPACE_FAILED, message))
             raise ImageGcError(message)
         return freed
 

@@ -30,7 +30,7 @@ from pykubelet.base.model.roster import Rejection, Roster, RosterPod
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.provide.placement.explanation import explain_rejection, pod_name
 from pykubelet.provide.placement.managers import Managers
-from pykubelet.provide.placement.metrics import count_increments, show_gauges, time_admission
+from pykubelet.provide.placement.metrics import DURATION, count_increments, show_gauges
 from pykubelet.provide.placement.provider import UNEXPECTED, AllocationError, PreferredAllocationRequest
 from pykubelet.provide.placement.rebuild import as_running, rebuilt
 from pykubelet.provide.placement.recording import KEPT_STEPS, add_admission, add_release
@@ -326,7 +326,7 @@ class PlacementLoop:
     def _settle(self, uid: PodUID) -> None:
         """The decision on the pod is made, or not needed any more."""
         if (begun := self._begun.pop(uid, None)) is not None:
-            time_admission(self._clock.monotonic() - begun[0])
+            DURATION.observe((self._clock.monotonic() - begun[0]) * 1000)
         if (devices := self._managers.devices) is not None and (settled := devices.settled(uid)) is not devices:
             self._managers = replace(self._managers, devices=settled)
 

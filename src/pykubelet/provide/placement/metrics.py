@@ -89,8 +89,3 @@ def show_gauges(managers: Managers) -> None:
     EXCLUSIVE.set(now.exclusive)
     for node, count in now.per_node.items():
         PER_NODE.set(count, str(node))
-
-
-def time_admission(seconds: float) -> None:
-    """Note how long an admission took, with the answers of device plugins."""
-    DURATION.observe(seconds * 1000)

@@ -183,25 +183,16 @@ def _device_wait(state: VolumeState, device: DeviceState) -> Wait | None:
     match device.phase:
         case DevicePhase.STAGING:
             detail = device.plan.progress if device.plan is not None else ""
-            return Wait(
-                "volume",
-                Owner.VOLUME_MANAGER,
-                device.since,
-                state.name,
-                detail=detail,
-                next_step="set it up for the pod",
-            )
+            return _wait(state, detail, "set it up for the pod", device.since)
         case DevicePhase.UNSTAGING:
             detail = "its device is being unmounted, because no pod used it"
-            return Wait(
-                "volume",
-                Owner.VOLUME_MANAGER,
-                device.since,
-                state.name,
-                detail=detail,
-                next_step="mount the device again",
-            )
+            return _wait(state, detail, "mount the device again", device.since)
     return None
+
+
+def _wait(state: VolumeState, detail: str, next_step: str, since: float | None = None) -> Wait:
+    since = state.since if since is None else since
+    return Wait("volume", Owner.VOLUME_MANAGER, since, state.name, detail=detail, next_step=next_step)
 
 
 def _wait_for(pod: PodVolumes, state: VolumeState) -> Wait | None:
@@ -215,8 +206,7 @@ def _wait_for(pod: PodVolumes, state: VolumeState) -> Wait | None:
             return None
         return _failure_wait("volume", state.name, "", state.failure, "try to unmount again")
     if state.planning is not None and state.mounted is None:
-        detail = "being planned"
-        return Wait("volume", Owner.VOLUME_MANAGER, state.since, state.name, detail=detail, next_step="set it up")
+        return _wait(state, "being planned", "set it up")
     match state.phase:
         case MountPhase.MOUNTED | MountPhase.REFRESHING | MountPhase.EXPANDING:
             return None
@@ -224,19 +214,12 @@ def _wait_for(pod: PodVolumes, state: VolumeState) -> Wait | None:
             if pod.need is not VolumeNeed.NEEDED or state.plan is None:
                 return None  # found on disk, and no container uses it
             detail = state.plan.missing if isinstance(state.plan, UndecidedPlan) else ""
-            return Wait("volume", Owner.VOLUME_MANAGER, state.since, state.name, detail=detail, next_step="set it up")
+            return _wait(state, detail, "set it up")
         case MountPhase.SETTING_UP:
-            return Wait(
-                "volume",
-                Owner.VOLUME_MANAGER,
-                state.since,
-                state.name,
-                detail=state.plan.progress if isinstance(state.plan, VolumePlan) else "being set up",
-                next_step="start the pod",
-            )
+            detail = state.plan.progress if isinstance(state.plan, VolumePlan) else "being set up"
+            return _wait(state, detail, "start the pod")
         case MountPhase.TEARING_DOWN:
-            detail = "being unmounted and removed"
-            return Wait("volume", Owner.VOLUME_MANAGER, state.since, state.name, detail=detail, next_step="end the pod")
+            return _wait(state, "being unmounted and removed", "end the pod")
     assert_never(state.phase)
 
 

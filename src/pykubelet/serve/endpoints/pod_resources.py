@@ -45,22 +45,19 @@ REQUESTS = Counter(
 )
 
 
-_CALLED = {
-    method: Counter(
-        f"kubelet_pod_resources_endpoint_requests_{method}",
-        f"Number of requests to the PodResource {title} endpoint. Broken down by server api version.",
-        ("server_api_version",),
-    )
-    for method, title in _METHODS
-}
-_FAILED = {
-    method: Counter(
-        f"kubelet_pod_resources_endpoint_errors_{method}",
-        f"Number of requests to the PodResource {title} endpoint which returned error. Broken down by server api version.",
-        ("server_api_version",),
-    )
-    for method, title in _METHODS
-}
+def _counters(kind: str, which: str) -> dict[str, Counter]:
+    name, text = f"kubelet_pod_resources_endpoint_{kind}", "Broken down by server api version."
+    return {
+        method: Counter(
+            f"{name}_{method}",
+            f"Number of requests to the PodResource {title} endpoint{which}. {text}",
+            ("server_api_version",),
+        )
+        for method, title in _METHODS
+    }
+
+
+_CALLED, _FAILED = _counters("requests", ""), _counters("errors", " which returned error")
 #: Pods that are added to an answer without a pause.
 _STEP = 50
 

@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim
 from pykubelet.base.api.times import format_time
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content, Present
 from pykubelet.base.model.credentials import CertificateState, Credentials
 from pykubelet.base.model.evictions import EVICTION_SIGNALS, Evictions, EvictionSignal, SignalState, SignalStates
@@ -74,24 +75,12 @@ def _certificate(use: str, state: CertificateState, now: float) -> list[Wait]:
         reason = "there is none yet"
     elif state.expires_at <= now:
         reason = f"expired at {format_time(state.expires_at)}"
+    wait = Wait(what, Owner.CERTIFICATE_MANAGER, state.since, "", reason)
     if state.request:
         detail = f"signing request {state.request} is to be approved"
-        return [
-            Wait(what, Owner.CERTIFICATE_MANAGER, state.since, "", reason, detail, "use it as soon as it is issued")
-        ]
+        return [replace(wait, detail=detail, next_step="use it as soon as it is issued")]
     if state.problem or reason:
-        return [
-            Wait(
-                what,
-                Owner.CERTIFICATE_MANAGER,
-                state.since,
-                "",
-                reason,
-                state.problem,
-                "ask for one again",
-                state.next_at,
-            )
-        ]
+        return [replace(wait, detail=state.problem, next_step="ask for one again", next_at=state.next_at)]
     return []
 
 

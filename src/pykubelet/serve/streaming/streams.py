@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
+from msgspec.structs import asdict
+
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.metrics import Counter
 from pykubelet.base.kit.text import parse_decimal
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.observed import ContainerView
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode, CriError
@@ -124,17 +126,9 @@ class Streams:
         container = self._running(pod, target)
         if container is None:
             return text(500, f'container not found ("{target.container}")')
-        runtime_request = pb.ExecRequest(
-            container_id=container.id,
-            cmd=request.query.get("command", []),
-            tty=streams.tty,
-            stdin=streams.stdin,
-            stdout=streams.stdout,
-            stderr=streams.stderr,
-        )
-        return await self._stream(
-            request, "exec", self._runtime.exec_url(runtime_request), self._translated(request, runtime_request)
-        )
+        command = request.query.get("command", [])
+        url = self._runtime.exec_url(pb.ExecRequest(container_id=container.id, cmd=command, **asdict(streams)))
+        return await self._stream(request, "exec", url, self._translated(request, streams))
 
     async def attach(self, request: Request) -> Answer:
         """Attach to the container's first process."""
@@ -149,17 +143,9 @@ class Streams:
         spec = container_spec(meant, target.container) if meant is not None else None
         if container is None or spec is None:
             return text(500, f"container {target.container} not found in pod {full_name(pod)}")
-        tty = bool(spec.tty)
-        runtime_request = pb.AttachRequest(
-            container_id=container.id,
-            stdin=streams.stdin,
-            stdout=streams.stdout,
-            stderr=streams.stderr and not tty,
-            tty=tty,
-        )
-        return await self._stream(
-            request, "attach", self._runtime.attach_url(runtime_request), self._translated(request, runtime_request)
-        )
+        streams = replace(streams, tty=bool(spec.tty), stderr=streams.stderr and not spec.tty)
+        url = self._runtime.attach_url(pb.AttachRequest(container_id=container.id, **asdict(streams)))
+        return await self._stream(request, "attach", url, self._translated(request, streams))
 
     async def port_forward(self, request: Request) -> Answer:
         """Forward connections to ports of the pod."""
@@ -198,16 +184,9 @@ class Streams:
             return Response(500, problem.encode() + result.stderr)
         return Response(200, result.stdout + result.stderr, JSON)
 
-    def _translated(self, request: Request, runtime_request: pb.ExecRequest | pb.AttachRequest) -> Bridge | None:
+    def _translated(self, request: Request, streams: _Streams) -> Bridge | None:
         """The translation of the stream; None for streams that are forwarded to the runtime unchanged."""
-        if not self._websockets or PROTOCOL not in offered(request):
-            return None
-        return RemoteCommand(
-            stdin=runtime_request.stdin,
-            stdout=runtime_request.stdout,
-            stderr=runtime_request.stderr,
-            tty=runtime_request.tty,
-        )
+        return RemoteCommand(**asdict(streams)) if self._websockets and PROTOCOL in offered(request) else None
 
     async def _stream(self, request: Request, kind: str, url_call: Awaitable[str], bridge: Bridge | None) -> Answer:
         """Connect the client to the URL that the runtime returns; with a `bridge`, through it."""

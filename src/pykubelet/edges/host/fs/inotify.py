@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Flag
 from math import inf
-from types import TracebackType
 
 from pykubelet.base.kit.readiness import wait_ready
 from pykubelet.base.kit.values import Value
@@ -91,9 +90,7 @@ class Watcher:
     def __enter__(self) -> Watcher:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def add(self, path: str, mask: EventKind = DIRECTORY_CHANGES) -> None:
