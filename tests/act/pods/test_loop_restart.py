@@ -264,6 +264,7 @@ async def test_a_restart_counts_for_the_back_off_although_its_hook_is_cut_off(
 ) -> None:
     """The container ends with its sandbox, is started in it once more, and its first instance is removed as garbage."""
     hook = {"postStart": {"exec": {"command": ["sleep", "1000"]}}}
+    is_over = asyncio.Event()
 
     def created() -> int:
         return len(runtime.called(CREATE))
@@ -271,7 +272,7 @@ async def test_a_restart_counts_for_the_back_off_although_its_hook_is_cut_off(
     async def until_end(hooked: FakeContainer, _command: list[str]) -> pb.ExecSyncResponse:
         await hooked.ended.wait()
         if len(runtime.called("ExecSync")) == 2:
-            await asyncio.Event().wait()  # it outlives the sandbox
+            await is_over.wait()  # it outlives the sandbox
         return pb.ExecSyncResponse(exit_code=137)
 
     runtime.exec_handler = until_end
@@ -287,4 +288,8 @@ async def test_a_restart_counts_for_the_back_off_although_its_hook_is_cut_off(
         runtime.state.end(third, 1)
         await asyncio.sleep(9.0)
         assert created() == 3, "it is in back-off"
-        await n.wait_for(lambda: created() == 4)
+        await n.wait_for(lambda: len(n.running("web")) == 1)
+        assert created() == 4
+        is_over.set()
+        runtime.state.end(n.running("web")[0], 1)
+        await asyncio.sleep(1.0)
