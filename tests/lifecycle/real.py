@@ -22,7 +22,7 @@ from lifecycle.model import Model
 from lifecycle.shapes import KINDS, POLITE, containers_of
 from lifecycle.truth import Box, By, Instance, Json, Life, PodTruth, Probed
 from lifecycle.world import in_short
-from support.agent import NODE_NAME, Agent, runtime_client
+from support.agent import NODE_NAME, Agent, container_status, runtime_client
 from testbed import containerd, images
 
 from pykubelet.base.api.codec import from_object
@@ -37,8 +37,8 @@ from pykubelet.edges.cri.errors import CriError
 LOOK_S = 0.1
 #: Seconds for a process that has just been started to read what it is to do.
 READ_S = 5.0
-#: Seconds for the agent to learn the result of a hook.
-HOOKED_S = 1.0
+#: Seconds for the agent to learn the result of a hook, and at most until it shows that it has.
+HOOKED_S, MOST_HOOKED_S = 1.0, 20.0
 #: Probes run once a second; the first ones are over by then.
 PROBED_S = 2.5
 SETTLE_S = 6.0
@@ -90,14 +90,17 @@ class RealPod:
         instance.by = By.AGENT  # what no process has read is gone when the last one closes the pipe
         return False
 
-    async def hook_ends(self, instance: Instance, code: int) -> bool:
-        """Its hook exits with this code. False: no hook runs, so that nothing happens."""
+    async def hook_ends(self, instance: Instance, code: int, is_known: Callable[[], bool]) -> bool:
+        """Its hook exits with this code. False: no hook runs, so that nothing happens. `is_known`: the agent shows the result. It may
+        run the hook once more, when the runtime has cut off the call of one whose process goes on."""
         path = self.folder / f"{instance.name}.hook"
         beside, seen = path.with_suffix(".part"), path.with_suffix(".hook.seen")
         beside.write_text(str(code))
         beside.rename(path)
         has_ended = await _comes(seen.exists)
         await asyncio.sleep(HOOKED_S)
+        if has_ended:
+            await _comes(is_known, MOST_HOOKED_S)
         path.unlink()
         seen.unlink(missing_ok=True)
         if has_ended:
@@ -123,8 +126,8 @@ class RealPod:
                 i.probed += [Probed(kind, time.time(), is_ok)] * (1 if is_ok else c.probes[kind])
 
 
-async def _comes(condition: Callable[[], bool]) -> bool:
-    for _ in range(int(READ_S / LOOK_S)):
+async def _comes(condition: Callable[[], bool], within_s: float = READ_S) -> bool:
+    for _ in range(int(within_s / LOOK_S)):
         await asyncio.sleep(LOOK_S)
         if condition():
             return True
@@ -303,7 +306,13 @@ class RealNode:
             del self._asked[instance.id]
 
     async def hook_ends(self, pod: RealPod, instance: Instance, code: int) -> None:
-        if not await pod.hook_ends(instance, code):
+        def is_known() -> bool:
+            shown = self.agent.pods().get(pod.name)
+            return shown is not None and (
+                not instance.runs or "running" in container_status(shown, instance.name)["state"]
+            )
+
+        if not await pod.hook_ends(instance, code, is_known):
             self.say(f"{pod.name}/{instance.name} runs no hook")
 
     async def is_killed(self, instance: Instance) -> None:
