@@ -117,11 +117,11 @@ def test_after_a_restart_a_pod_keeps_devices_that_no_plugin_offers_any_more() ->
     pod = make_pod("gpu")
     container = replace(pod.spec.containers[0], resources=replace(_resources(pod), requests=limits, limits=limits))
     pod = replace(pod, spec=replace(pod.spec, containers=(container,)))
-    held = Placements(held_devices=frozenset({GPU}))
+    held = Placements(devices_in_use=frozenset({GPU}))
     for view in (running(pod), running(pod, ObservedState.EXITED, exit_code=1)):
         desk = Desk()
         assert desk.send(pod, at=facts(placements=held, observed=observe(view))).awaiting_placement == ("gpu-1",)
-        found = replace(placed("gpu-1"), held_devices=frozenset({GPU}))
+        found = replace(placed("gpu-1"), devices_in_use=frozenset({GPU}))
         desk.settle_again(facts(placements=found, observed=observe(view)))
         assert (is_held(desk, "gpu-1"), desk.reason("gpu-1")) == (False, None)
 

@@ -178,7 +178,7 @@ class FakeDevices(Value):
         return self.taken.keys()
 
     @property
-    def held(self) -> frozenset[str]:
+    def in_use(self) -> frozenset[str]:
         return frozenset({GPU}) if self.taken else frozenset()
 
     def hints(self, pod: Pod, container: Container) -> ResourceHints:

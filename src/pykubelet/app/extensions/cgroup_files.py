@@ -163,9 +163,9 @@ def _changeable(kernel: CgroupKernel, container: str) -> Iterator[str]:
 
 def _problem(kernel: CgroupKernel, container: str, file: str, known: CgroupFile) -> str:
     """Why the file cannot be written here; "" if it can."""
-    whose = f"of container {container}" if container else "of the pod's own cgroup"
+    of_what = f"of container {container}" if container else "of the pod's own cgroup"
     if not (known.of_containers if container else known.of_pods):
-        return f"{file} {whose} cannot be changed"
+        return f"{file} {of_what} cannot be changed"
     if known is _HUGE_FILE:
         return ""
     if kernel.version is CgroupVersion.V2 and not known.on_v2:
@@ -175,6 +175,6 @@ def _problem(kernel: CgroupKernel, container: str, file: str, known: CgroupFile)
     if not known.v1:
         return f"this node has cgroup v1, which has no {file}"
     if container and not known.v1_of_containers:
-        return f"this node has cgroup v1, where the container runtime cannot write {file} {whose}"
+        return f"this node has cgroup v1, where the container runtime cannot write {file} {of_what}"
     alias = f" for {file}" if known.v1 != file else ""
     return "" if known.v1 in kernel.files else f"this kernel has no {known.v1}{alias}"

@@ -147,7 +147,7 @@ class Placements(Value):
 
     `machine`: None while it was not read. `shared`: the CPUs of containers without exclusive ones; None: not restricted.
     `allocatable_cpus`, `allocatable_memory`: all that pods can get exclusively, taken or not. `devices`: by resource name.
-    `held_devices`: resources that pods have devices of, even if no plugin has offered them since the agent started.
+    `devices_in_use`: resources that pods have devices of, even if no plugin has offered them since the agent started.
     `removed_devices`: resources that the Node had and that no plugin offers any more. `waits`: of pods whose placement is not
     decided yet. `places_all`: every pod is to be placed, because there was no state file: it shows what its containers run on.
     """
@@ -159,7 +159,7 @@ class Placements(Value):
     allocatable_cpus: frozenset[int] = NO_CPUS
     allocatable_memory: tuple[MemoryBlock, ...] = ()
     devices: Mapping[str, DeviceResource] = field(default_factory=dict)
-    held_devices: frozenset[str] = frozenset()
+    devices_in_use: frozenset[str] = frozenset()
     removed_devices: frozenset[str] = frozenset()
     waits: Mapping[PodUID, Wait] = field(default_factory=dict)
     places_all: bool = False
@@ -167,7 +167,7 @@ class Placements(Value):
     @property
     def placed_resources(self) -> frozenset[str]:
         """The resources whose devices are found by placement: a plugin offers them, or pods have some."""
-        return self.held_devices.union(self.devices)
+        return self.devices_in_use.union(self.devices)
 
     def container(self, uid: PodUID, name: str) -> ContainerPlacement:
         """What a container has; nothing of its own for an unknown one."""

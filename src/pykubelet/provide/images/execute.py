@@ -157,8 +157,8 @@ class ImagePuller:
         elif policy is PullPolicy.NEVER:
             _count(policy, is_present=False, must_pull=None)
             return self._image_error(*decide.never_pull_failure(request), self._in(decide.NEVER_PULL_RETRY_S))
-        elif (held := self._held_back(request, spec.image)) is not None:
-            return held
+        elif (backing_off := self._backing_off(request, spec.image)) is not None:
+            return backing_off
         try:
             credentials = await self._credentials.lookup(request, parse_image(spec.image).repository)
         except CredentialError as error:
@@ -171,8 +171,8 @@ class ImagePuller:
                 return self._present(request, status)
             if policy is PullPolicy.NEVER:
                 return self._image_error(*decide.never_pull_failure(request), self._in(decide.NEVER_PULL_RETRY_S))
-            if (held := self._held_back(request, spec.image)) is not None:
-                return held
+            if (backing_off := self._backing_off(request, spec.image)) is not None:
+                return backing_off
         permit = await self._permit(request, spec, status)
         if isinstance(permit, ImageError):
             return permit
@@ -260,8 +260,8 @@ class ImagePuller:
                 *decide.refused_pull_failure(request, verdict), self._in(decide.NEVER_PULL_RETRY_S)
             )
         if isinstance(verdict, PullDelay):
-            held = self._back_offs.get(decide.back_off_key(request, spec.image))
-            failure = decide.pull_delayed(request, verdict, held.last if held is not None else None)
+            known = self._back_offs.get(decide.back_off_key(request, spec.image))
+            failure = decide.pull_delayed(request, verdict, known.last if known is not None else None)
             error = ImageError(failure.reason, failure.message, self._in(verdict.again_s), verdict.extension)
             self._keep(key, replace(pulls, delayed=error))
             return error
@@ -275,31 +275,31 @@ class ImagePuller:
 
     # Back-off
 
-    def _held_back(self, request: ImageRequest, spec_image: str) -> ImageError | None:
-        held = self._back_offs.get(decide.back_off_key(request, spec_image))
-        if held is None:
+    def _backing_off(self, request: ImageRequest, spec_image: str) -> ImageError | None:
+        known = self._back_offs.get(decide.back_off_key(request, spec_image))
+        if known is None:
             return None
-        remaining_s = held.entry.updated_at + held.entry.delay_s - self._clock.monotonic()
+        remaining_s = known.entry.updated_at + known.entry.delay_s - self._clock.monotonic()
         if remaining_s <= 0:
             return None
         self._recorder.post(decide.back_off_event(request))
-        failure = decide.backing_off(request.image, held.last)
+        failure = decide.backing_off(request.image, known.last)
         return ImageError(failure.reason, failure.message, self._in(remaining_s))
 
     def _failed(self, request: ImageRequest, spec_image: str, error: str, policy: BackoffPolicy) -> ImageError:
         failure = decide.pull_failure(spec_image, error)
         key = decide.back_off_key(request, spec_image)
-        held = self._back_offs.get(key)
+        known = self._back_offs.get(key)
         self._forget_expired()
         now = self._clock.monotonic()
-        entry = policy.raised(held.entry if held is not None else None, now, now)
+        entry = policy.raised(known.entry if known is not None else None, now, now)
         self._back_offs[key] = _BackingOff(entry, failure)
         return ImageError(failure.reason, failure.message, self._in(min(decide.RECHECK_S, entry.delay_s)))
 
     def _forget_expired(self) -> None:
         now = self._clock.monotonic()
         self._back_offs = {
-            k: held for k, held in self._back_offs.items() if not self._policy.is_expired(held.entry, now)
+            k: known for k, known in self._back_offs.items() if not self._policy.is_expired(known.entry, now)
         }
 
     def _image_error(self, failure: Failure, event: KubeEvent, retry_at: float | None) -> ImageError:

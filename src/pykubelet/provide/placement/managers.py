@@ -48,7 +48,7 @@ class DeviceProvider(Provider, Protocol):
         """All resources of device plugins by name."""
 
     @property
-    def held(self) -> frozenset[str]:
+    def in_use(self) -> frozenset[str]:
         """The resources that pods have devices of."""
 
     @property
@@ -218,7 +218,7 @@ class Managers(Value):
             allocatable_cpus=cpus.policy.allocatable if cpus is not None else NO_CPUS,
             allocatable_memory=self.memory.allocatable,
             devices=devices.resources if devices is not None else {},
-            held_devices=devices.held if devices is not None else frozenset(),
+            devices_in_use=devices.in_use if devices is not None else frozenset(),
             removed_devices=devices.removed if devices is not None else frozenset(),
             waits=waits,
             places_all=places_all,

@@ -107,7 +107,7 @@ class DeviceManager(Value):
         return self.state.entries.keys()
 
     @property
-    def held(self) -> frozenset[str]:
+    def in_use(self) -> frozenset[str]:
         """The resources that pods have devices of."""
         return frozenset(self.state.in_use)
 
