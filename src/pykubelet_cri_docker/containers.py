@@ -196,7 +196,8 @@ class Containers:
         await self._limits.collect(present)
 
     async def _resume(self, container_id: str) -> None:
-        found = await self.inspect(container_id)
+        if (found := await self._engine.find(container_id, labels.OF_CONTAINER, labels.NAMES)) is None:
+            return  # it was removed after the list was made
         self._follow_log(found)
         try:
             await self._limits.apply(found)  # the program may have been killed between the start and this

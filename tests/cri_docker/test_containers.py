@@ -47,6 +47,21 @@ async def test_a_container_that_cannot_have_a_log_is_not_started(tmp_path: Path)
         assert not [request for request in made.requests if "start" in request]
 
 
+async def test_containers_that_are_removed_meanwhile_do_not_hold_up_the_others(tmp_path: Path) -> None:
+    """After a start of the program, and after each sandbox that could not be completed."""
+    own = {labels.TYPE: "container"}
+    listed = [
+        {"Id": name, "Name": f"/k8s_{name}", "Names": [f"/k8s_{name}"], "State": "exited", "Labels": own}
+        for name in ("c1", "c2")
+    ]
+    gone = ok(b'{"message":"No such container"}', "404 Not Found")
+    answers = {"/containers/json": ok(msgspec.json.encode(listed)), "/containers/c": gone}
+    async with serving(tmp_path, answers) as (made, engine):
+        await make_containers(engine, tmp_path).resume()
+        for name in ("c1", "c2"):
+            assert [request for request in made.requests if f"/containers/{name}/json" in request]
+
+
 @pytest.mark.parametrize(
     ("enabled", "profile", "problem"),
     [
