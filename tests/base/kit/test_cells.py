@@ -140,7 +140,9 @@ def by_name(numbers: Numbers) -> Mapping[str, int]:
 
 
 @pytest.mark.parametrize("made", [dict, VersionedMap])
-async def test_a_change_of_one_entry_wakes_only_those_that_wait_for_it(made: type[dict[str, int]]) -> None:
+async def test_a_change_of_one_entry_wakes_only_those_that_wait_for_it(
+    made: type[dict[str, int]] | type[VersionedMap[str, int]],
+) -> None:
     cell, writer = make_cell("numbers", Numbers(made({"a": 1, "b": 1})))
     looks: list[str] = []
 

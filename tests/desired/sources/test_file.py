@@ -34,7 +34,7 @@ async def test_files_come_change_and_go(folder: Path) -> None:
         assert await reader.names() == ["a-n", "c-n"]
         (folder / "a.yaml").write_text(manifest("a", "busybox:2"))
         post = await reader.next()
-        assert post.pods[0].spec.containers[0].image == "busybox:2"
+        assert next(iter(post.pods)).spec.containers[0].image == "busybox:2"
         await reader.quiet()
 
 
@@ -48,7 +48,7 @@ async def test_first_seen_stays_and_unchanged_pods_are_the_same_objects(folder: 
     async with source(folder) as reader:
         (before,) = (await reader.next()).pods
         (folder / "b.yaml").write_text(manifest("b"))
-        after = (await reader.next()).pods[0]
+        after = next(iter((await reader.next()).pods))
         assert after is before
         assert after.metadata.annotations["kubernetes.io/config.seen"].endswith("Z")
         os.utime(folder / "a.yaml", (1, 1))
@@ -90,7 +90,7 @@ async def test_a_field_that_is_ignored_is_remarked_until_it_is_mended(
             post = await reader.next()
             assert [pod.metadata.name for pod in post.pods] == ["a-n"] and post.problems == ()
             assert [(remark.origin, remark.field_path, remark.uid) for remark in post.remarks] == [
-                (str(path), "spex", post.pods[0].metadata.uid)
+                (str(path), "spex", next(iter(post.pods)).metadata.uid)
             ]
             (folder / "b.yaml").write_text(manifest("b"))
             await reader.until(lambda post: has_pod("b-n", post) and len(post.remarks) == 1)
@@ -99,7 +99,7 @@ async def test_a_field_that_is_ignored_is_remarked_until_it_is_mended(
             before = post.pods
             path.write_text(manifest("a"))
             post = await reader.until(lambda post: post.remarks == ())
-            assert post.pods[0] == before[0], "the pod is the same all the time"
+            assert next(iter(post.pods)) == next(iter(before)), "the pod is the same all the time"
     fields = [record.fields["field"] for record in caplog.records]  # type: ignore[attr-defined]
     assert fields == ["spex", "spez"], "each remark is logged once"
 

@@ -25,7 +25,7 @@ async def test_a_file_that_is_removed_and_back_at_once_is_seen_anew(folder: Path
         after = (await reader.next()).pods
         assert [pod.metadata.uid for pod in after] == [pod.metadata.uid for pod in before]
         seen = [pod.metadata.annotations["kubernetes.io/config.seen"] for pod in (*before, *after)]
-        assert seen[2] > seen[0] and after[1] is before[1]
+        assert seen[2] > seen[0] and [*after][1] is [*before][1]
         (folder / ".new").write_text(manifest("a"))
         (folder / ".new").rename(folder / "a.yaml")  # put in its place, as editors do: it was never away
         await reader.quiet()
@@ -76,7 +76,7 @@ async def test_a_file_that_was_renamed_is_another_one_after_a_while(folder: Path
         clock.pass_s(SETTLE_S)
         after = await reader.next()
         assert after.origins == (str(folder / "b.yaml"),)
-        assert after.pods[0].metadata.uid != before.pods[0].metadata.uid
+        assert next(iter(after.pods)).metadata.uid != next(iter(before.pods)).metadata.uid
 
 
 @pytest.mark.parametrize("target", ["../a.yaml", ".a.yaml"])
@@ -105,7 +105,7 @@ async def test_a_file_that_is_renamed_over_another_counts_at_once(folder: Path) 
         await reader.next()
         (folder / "b.yaml").rename(folder / "a.yaml")
         post = await reader.next()
-        assert (post.pods[0].metadata.name, post.origins[0]) == ("b-n", str(folder / "a.yaml"))
+        assert (next(iter(post.pods)).metadata.name, post.origins[0]) == ("b-n", str(folder / "a.yaml"))
 
 
 async def test_a_single_file_that_is_saved_by_rename_keeps_its_pod(tmp_path: Path) -> None:
@@ -209,6 +209,6 @@ async def test_a_file_whose_writer_is_done_does_not_wait_to_settle(folder: Path)
             os.replace(folder / ".new", folder / "new.yaml")
             post = await reader.next()
             taken.append(time.perf_counter() - start)
-            assert post.pods[0].spec.containers[0].image == f"x:{n}"
-            assert isinstance(post.pods[0], Pod)
+            assert next(iter(post.pods)).spec.containers[0].image == f"x:{n}"
+            assert isinstance(next(iter(post.pods)), Pod)
         assert min(taken) < SETTLE_S / 2, taken

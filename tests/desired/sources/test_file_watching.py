@@ -31,7 +31,7 @@ async def test_a_directory_that_vanishes_and_returns_is_followed(folder: Path) -
         os.rename(aside, folder)
         back = await reader.next()
         assert [pod.metadata.name for pod in back.pods] == ["a-n", "ignored-n"]
-        assert back.pods[0].metadata.uid == before.metadata.uid
+        assert next(iter(back.pods)).metadata.uid == before.metadata.uid
         (folder / "b.yaml").write_text(manifest("b"))
         assert await reader.names() == ["a-n", "b-n", "ignored-n"]
 

@@ -140,5 +140,5 @@ def test_a_pod_that_did_not_change_stays_the_same_object() -> None:
     gated.post(SourceChanged("api", (FULL,)))
     gated.post(SourceChanged("api", (FULL, make_pod("b"))))
     first, second = out.events
-    assert second.pods[0] is first.pods[0] and first.pods[0].spec.hostnameOverride == ""
+    assert next(iter(second.pods)) is next(iter(first.pods)) and next(iter(first.pods)).spec.hostnameOverride == ""
     assert [pod.metadata.name for pod in second.pods] == ["web", "b"]

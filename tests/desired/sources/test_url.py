@@ -131,7 +131,7 @@ async def test_remarks_are_posted_with_the_pods_they_are_about_and_logged_once(
         (1, True, ["kind"]),
         (1, False, []),
     ]
-    assert posts.events[0].remarks[0].uid == posts.events[0].pods[0].metadata.uid
+    assert posts.events[0].remarks[0].uid == next(iter(posts.events[0].pods)).metadata.uid
     assert [record.message for record in caplog.records].count("remark about a manifest") == 2
 
 
@@ -166,7 +166,7 @@ async def test_first_seen_stays_and_uid_is_of_the_url() -> None:
     await asking.ask()
     clock.advance(20)
     await asking.ask()
-    before, after = posts.events[0].pods[0], posts.events[1].pods[0]
+    before, after = next(iter(posts.events[0].pods)), next(iter(posts.events[1].pods))
     assert after is before
     seen = [item.metadata.annotations["kubernetes.io/config.seen"] for item in posts.events[1].pods]
     assert seen == ["2023-11-14T22:13:20Z", "2023-11-14T22:13:40Z"]

@@ -323,9 +323,9 @@ class _Pass(Generic[W]):
                 )
                 self.actions.append(SendView(uid, RuntimeChanged(shown, wall)))
         if observed.listed_at != before.listed_at:
-            for uid in self._records.keys() & self._observed.keys() - set(changed):
+            for uid in missing_keys(self._records, set(changed)):
                 worker = self._records[uid].worker
-                if worker is not None and _is_view_overdue(worker.state, observed):
+                if worker is not None and uid in self._observed and _is_view_overdue(worker.state, observed):
                     self.actions.append(RequestRead(worker.state.ref))
 
     def forget_pods(self) -> None:

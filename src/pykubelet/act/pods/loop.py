@@ -40,7 +40,7 @@ from pykubelet.base.kit.cells import Cell, CellWriter, LazyCellWriter, Mailbox, 
 from pykubelet.base.kit.heartbeat import Heartbeat, resync_forever
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value, changed_keys, edited, replace
+from pykubelet.base.kit.values import Value, replace, with_changes
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.diagnostics import Diagnostics, PodDiagnostics
 from pykubelet.base.model.evictions import Evictions, NodeShutdown
@@ -166,7 +166,7 @@ class PodsLoop:
 
     def _take_lifecycles(self, events: Iterable[PodLifecycle | WorkerCrashed]) -> None:
         before = self._lifecycles.get().pods
-        shown, has_ended = edited(before), False
+        news, has_ended = dict[PodUID, PodLifecycle | None](), False
         for event in events:
             uid = event.uid if isinstance(event, WorkerCrashed) else event.ref.uid
             record = self._records.get(uid)
@@ -174,16 +174,17 @@ class PodsLoop:
                 continue
             if isinstance(event, WorkerCrashed):
                 self._pause_crashed(record, record.worker, event)
-                shown.discard(uid)
+                news[uid] = None
             elif is_worker_done(event, record.worker.state.removed, uid in self._inputs.roster.get().pods):
                 if event.kill_reason is KillReason.RENEWED:
                     RESTARTED.inc("true" if is_static(event.pod) else "")
                 self._end_worker(record, record.worker)
-                shown.discard(uid)
+                news[uid] = None
                 has_ended = True
-            elif shown.get(uid) != event:
-                shown[uid] = event
-        if changed_keys(before, shown):
+            elif news.get(uid, before.get(uid)) != event:
+                news[uid] = event
+        shown = with_changes(before, news)
+        if shown is not before:
             self._lifecycles.publish(Lifecycles(shown))
         if has_ended:
             self._reconcile()
@@ -210,13 +211,7 @@ class PodsLoop:
         for action in decision.actions:
             self._execute(action)
         if decision.shown:
-            merged = edited(shown)
-            for uid, life in decision.shown.items():
-                if life is not None:
-                    merged[uid] = life
-                else:
-                    merged.discard(uid)
-            self._lifecycles.publish(Lifecycles(merged))
+            self._lifecycles.publish(Lifecycles(with_changes(shown, decision.shown)))
 
     def _execute(self, action: Action) -> None:
         match action:

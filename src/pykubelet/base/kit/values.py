@@ -19,10 +19,10 @@ a comparison of all values takes 20 us of CPU for 500 pods, and some forty are m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import compress, filterfalse
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from itertools import chain, compress, filterfalse, islice
 from operator import is_not
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
 from weakref import ref
 
 import msgspec
@@ -34,6 +34,7 @@ else:
     from msgspec.structs import replace
 
 __all__ = [
+    "PART",
     "VERSIONS",
     "Derived",
     "RedactedValue",
@@ -49,6 +50,7 @@ __all__ = [
     "replace",
     "repr_without",
     "sharing_parts",
+    "with_changes",
 ]
 
 K = TypeVar("K")
@@ -121,7 +123,9 @@ def _changed_of(keys: Iterable[K], before: Mapping[K, V], now: Mapping[K, V]) ->
 
 
 def _in_order(keys: Mapping[K, None], of: Mapping[K, V]) -> list[K]:
-    return list(keys) if len(keys) < 2 else list(filter(keys.__contains__, of))
+    if len(keys) < 2:
+        return list(keys)
+    return of.in_order(keys) if isinstance(of, VersionedMap) else list(filter(keys.__contains__, of))
 
 
 def missing_keys(keys: Iterable[K], present: Collection[K]) -> list[K]:
@@ -156,6 +160,8 @@ def remember_last(function: Callable[[T], R]) -> Callable[[T], R]:
 
 #: So many versions back the changes are known. A reader that is further behind compares all values.
 VERSIONS = 64
+#: So many entries of a mapping are copied for a change of one of them. Beside them, the list of parts is copied.
+PART = 32
 
 
 class _Edit(Generic[K]):
@@ -196,25 +202,119 @@ class VersionMark(Generic[K]):
         self._version = version
 
 
-class VersionedMap(dict[K, V]):
-    """A mapping with a version. It is changed before it is published, and not afterwards. No value may be None."""
+class VersionedMap(Mapping[K, V]):
+    """A mapping with a version, in the order in which its keys were set. It is changed before it is published, and not afterwards. No
+    value may be None.
 
-    __slots__ = ("_edit", "_history", "_version")
+    Versions share their entries in parts: an edit copies the parts that it changes. A copy of all entries would cost as much as there are
+    pods, because it counts a reference to each of them: most are not in the processor's cache.
+    """
+
+    __slots__ = ("_edit", "_history", "_length", "_own", "_parts", "_places", "_version")
 
     def __init__(self, items: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
-        super().__init__(items)
         self._history: _History[K] = _History()
         self._version = 0
         self._edit: _Edit[K] = _Edit(0)
+        self._fill(items.items() if isinstance(items, Mapping) else dict(items).items())
+
+    def _fill(self, items: Iterable[tuple[K, V]]) -> None:
+        rest = iter(items)
+        self._parts: list[dict[K, V]] = [*iter(lambda: dict(islice(rest, PART)), {})]
+        #: The part of each key, also of keys that only other versions have. All of them share it, and keys are only added.
+        self._places = {key: place for place, part in enumerate(self._parts) for key in part}
+        #: The parts that no other version has.
+        self._own = set(range(len(self._parts)))
+        self._length = len(self._places)
+
+    def edited(self) -> VersionedMap[K, V]:
+        """The next version, which is still the same."""
+        made: VersionedMap[K, V] = VersionedMap.__new__(VersionedMap)
+        made._history = self._history
+        made._edit = self._history.begin(self._version)
+        made._version = self._history.newest
+        if len(self._places) + PART * len(self._parts) > 6 * (self._length + PART):
+            made._fill(self.items())
+        else:
+            made._parts, made._places, made._length = [*self._parts], self._places, self._length
+            made._own = set()
+        return made
+
+    if not TYPE_CHECKING:  # its types are a Mapping's
+
+        def get(self, key, default=None):
+            """The value, or `default`."""
+            try:
+                return self._parts[self._places[key]].get(key, default)
+            except (KeyError, IndexError):
+                return default
+
+    def __getitem__(self, key: K) -> V:
+        try:
+            return self._parts[self._places[key]][key]
+        except IndexError:
+            raise KeyError(key) from None
+
+    def __contains__(self, key: Any) -> bool:
+        place = self._places.get(key)
+        return place is not None and place < len(self._parts) and key in self._parts[place]
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[K]:
+        return chain.from_iterable(self._parts)
+
+    def values(self) -> ValuesView[V]:
+        """As of a dict."""
+        return _Values(self)
+
+    def items(self) -> ItemsView[K, V]:
+        """As of a dict."""
+        return _Items(self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self.items()))
+
+    def in_order(self, keys: Collection[K]) -> list[K]:
+        """Those of the keys that are in the mapping, in its order."""
+        places = {place for key in keys if (place := self._places.get(key)) is not None and place < len(self._parts)}
+        return [key for place in sorted(places) for key in self._parts[place] if key in keys]
 
     def __setitem__(self, key: K, value: V) -> None:
-        if key in self._edit.keys and key not in self:
+        is_new = key not in self
+        if is_new and key in self._edit.keys:
             self._edit.is_reordered = True
         self._edit.keys[key] = None
-        super().__setitem__(key, value)
+        if is_new:
+            self._append(key, value)
+        else:
+            self._own_part(self._places[key])[key] = value
+
+    def _append(self, key: K, value: V) -> None:
+        place = len(self._parts) - 1
+        if place < 0 or len(self._parts[place]) >= PART:
+            place += 1
+        if self._places.setdefault(key, place) != place:  # it is in the order of another version
+            self._fill([*self.items(), (key, value)])
+            return
+        if place == len(self._parts):
+            self._own.add(place)
+            self._parts.append({})
+        self._own_part(place)[key] = value
+        self._length += 1
+
+    def _own_part(self, place: int) -> dict[K, V]:
+        if place not in self._own:
+            self._own.add(place)
+            self._parts[place] = self._parts[place].copy()
+        return self._parts[place]
 
     def __delitem__(self, key: K) -> None:
-        super().__delitem__(key)
+        if key not in self:
+            raise KeyError(key)
+        del self._own_part(self._places[key])[key]
+        self._length -= 1
         self._edit.keys[key] = None
 
     def discard(self, key: K) -> None:
@@ -244,19 +344,39 @@ class VersionedMap(dict[K, V]):
             at, keys = edit.before, {**edit.keys, **keys}
         return keys
 
-    def _not_recorded(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("use [], del, discard or put_all, which record what they change")
 
-    clear = pop = popitem = setdefault = update = __ior__ = _not_recorded
+class _Values(ValuesView[V]):
+    __slots__ = ()
+    _mapping: VersionedMap[Any, V]
+
+    def __iter__(self) -> Iterator[V]:
+        return chain.from_iterable(map(dict.values, self._mapping._parts))
+
+
+class _Items(ItemsView[K, V]):
+    __slots__ = ()
+    _mapping: VersionedMap[K, V]
+
+    def __iter__(self) -> Iterator[tuple[K, V]]:
+        return chain.from_iterable(map(dict.items, self._mapping._parts))
 
 
 def edited(before: Mapping[K, V]) -> VersionedMap[K, V]:
     """A copy that is to be changed and then published."""
-    made = VersionedMap(before)
-    if isinstance(before, VersionedMap):
-        made._history = before._history
-        made._edit = before._history.begin(before._version)
-        made._version = before._history.newest
+    return before.edited() if isinstance(before, VersionedMap) else VersionedMap(before)
+
+
+def with_changes(before: Mapping[K, V], news: Mapping[K, V | None]) -> Mapping[K, V]:
+    """The mapping with these values, without the keys of which it is None; the same object if that changes nothing."""
+    news = {key: value for key, value in news.items() if value is not before.get(key)}
+    if not news:
+        return before
+    made = edited(before)
+    for key, value in news.items():
+        if value is not None:
+            made[key] = value
+        else:
+            del made[key]
     return made
 
 

@@ -6,7 +6,7 @@ or removed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import Derived, Value, field
@@ -44,7 +44,7 @@ class SourceChanged(Value):
     """
 
     source: str
-    pods: tuple[Pod, ...]
+    pods: Collection[Pod]
     problems: tuple[ManifestProblem, ...] = ()
     origins: tuple[str, ...] = ()
     known: bool = True

@@ -134,7 +134,7 @@ class _Postpone(Value):
 
 
 _Decision = _Admit | _NeedPlacement | _Reject | _Lack | _Postpone
-Entries = dict[PodUID, Entry]
+Entries = VersionedMap[PodUID, Entry]
 
 
 def settle(

@@ -133,17 +133,18 @@ def _with_api_pods(
 
 
 _mirrors: Derived[PodUID, Pod, Pod] = Derived(lambda pod: pod if is_mirror(pod) else None)
+_ordinary: Derived[PodUID, Pod, Pod] = Derived(lambda pod: None if is_mirror(pod) else pod)
 
 
 def _without_mirrors(event: SourceChanged) -> tuple[SourceChanged, dict[str, Pod]]:
-    found = _mirrors(event.by_uid).values() if event.by_uid is not None else filter(is_mirror, event.pods)
-    mirrors = {pod_ref(pod).full_name: pod for pod in found}
-    if not mirrors:
-        return event, mirrors
     if event.by_uid is not None:
-        others = {uid: pod for uid, pod in event.by_uid.items() if not is_mirror(pod)}
-        return replace(event, pods=tuple(others.values()), by_uid=others), mirrors
-    return replace(event, pods=tuple(pod for pod in event.pods if not is_mirror(pod))), mirrors
+        # both are asked for each set, so that they know in what it differs from the one before
+        mirrors, others = [*_mirrors(event.by_uid).values()], _ordinary(event.by_uid)
+        ordinary = replace(event, pods=others.values(), by_uid=others) if mirrors else event
+    else:
+        mirrors = [pod for pod in event.pods if is_mirror(pod)]
+        ordinary = replace(event, pods=tuple(pod for pod in event.pods if not is_mirror(pod))) if mirrors else event
+    return ordinary, {pod_ref(pod).full_name: pod for pod in mirrors}
 
 
 def _is_known(state: RosterState, source: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
-from pykubelet.base.kit.values import Derived, Value, VersionMark, edited, field, replace
+from pykubelet.base.kit.values import Derived, Value, VersionMark, field, replace, with_changes
 from pykubelet.base.model.evictions import NodePressure
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -179,23 +179,20 @@ class CountedPods(Value):
         self, changed: Mapping[PodUID, Demand | None], marks: tuple[VersionMark[PodUID], VersionMark[PodUID]] | None
     ) -> CountedPods:
         """With these demands instead; None: the pod does not count."""
-        load, demands = self.load, edited(self.demands)
+        load = self.load
         for uid, new in changed.items():
-            old = demands.get(uid)
+            old = self.demands.get(uid)
             if old is new:
                 continue
             if old is not None:
                 load = load.minus(old)
             if new is not None:
                 load = load.plus(new)
-                demands[uid] = new
-            else:
-                del demands[uid]
-        return CountedPods(demands, load, marks)
+        return CountedPods(with_changes(self.demands, changed), load, marks)
 
     def plus(self, uid: PodUID, demand: Demand) -> CountedPods:
         """These pods and one that does not count yet."""
-        return replace(self, demands={**self.demands, uid: demand}, load=self.load.plus(demand))
+        return replace(self, demands=with_changes(self.demands, {uid: demand}), load=self.load.plus(demand))
 
     def load_without(self, uid: PodUID) -> Load:
         """The load of all pods but this one, for its resize: its ports stay, because it keeps them."""

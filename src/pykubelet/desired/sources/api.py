@@ -20,7 +20,7 @@ from pykubelet.base.api.times import format_nano_time
 from pykubelet.base.kit.cells import Cell, CellWriter, Post, within
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.values import changed_keys, edited, replace
+from pykubelet.base.kit.values import changed_keys, replace, with_changes
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_SEEN, CONFIG_SOURCE, SOURCE_API
 from pykubelet.base.model.node import NodeView
@@ -75,28 +75,29 @@ class ApiSource:
             await self._wait_for_node()
         if has_changes or not self._has_posted:
             self._has_posted = True
-            self._out.post(SourceChanged(SOURCE_API, tuple(self._marked.values()), by_uid=self._marked))
+            self._out.post(SourceChanged(SOURCE_API, self._marked.values(), by_uid=self._marked))
 
     def _take_changes(self, items: Mapping[str, Pod]) -> bool:
         """Take a new set. Returns whether the agent acts on any of the changes."""
         seen = format_nano_time(int(self._clock.wall() * 1_000_000_000))
-        known, marked = edited(self._known), edited(self._marked)
-        has_changes = False
+        known, marked = dict[PodUID, Pod | None](), dict[PodUID, Pod | None]()
         for key in changed_keys(self._items, items):
             before, pod = self._items.get(key), items.get(key)
             if before is not None and (pod is None or pod.metadata.uid != before.metadata.uid):
                 gone = PodUID(before.metadata.uid)
-                del known[gone], marked[gone]
-                has_changes = True
+                known[gone] = marked[gone] = None
             if pod is not None:
                 uid = PodUID(pod.metadata.uid)
-                known[uid], had = pod, marked.get(uid)
+                known[uid], had = pod, self._marked.get(uid)
                 if had is None or not _is_same(had, pod):
                     first = had.metadata.annotations.get(CONFIG_SEEN, seen) if had is not None else seen
                     marked[uid] = _annotated(pod, first)
-                    has_changes = True
-        self._items, self._known, self._marked = items, known, marked
-        return has_changes
+        self._items, self._known, self._marked = (
+            items,
+            with_changes(self._known, known),
+            with_changes(self._marked, marked),
+        )
+        return bool(marked)
 
     async def _wait_for_node(self) -> None:
         self._has_node = True

@@ -194,7 +194,7 @@ class GatedPods:
         """Post the set to the roster, without the disabled fields."""
         if event.by_uid is not None:
             by_uid = self._by_uid(event.by_uid)
-            self._out.post(replace(event, pods=tuple(by_uid.values()), by_uid=by_uid))
+            self._out.post(replace(event, pods=by_uid.values(), by_uid=by_uid))
             return
         before, now = self._known.get(event.source, {}), {}
         for pod in event.pods:

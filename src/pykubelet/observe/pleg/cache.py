@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from pykubelet.base.kit.cells import CellWriter
-from pykubelet.base.kit.values import edited
+from pykubelet.base.kit.values import with_changes
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.observed import ContainerEnd, Observed, PodView
 from pykubelet.observe.pleg.decide import merge_view
@@ -46,18 +46,11 @@ class PodCache:
         for runtime_id in _ids(now.pods[uid]) if uid in now.pods else ():
             self._owners.pop(runtime_id, None)
         self._owners |= dict.fromkeys(_ids(merged), uid)
-        pods = edited(now.pods)
-        pods[uid] = merged
-        self._observed.publish(Observed(pods, now.listed_at, now.unread - {view.ref}))
+        self._observed.publish(Observed(with_changes(now.pods, {uid: merged}), now.listed_at, now.unread - {view.ref}))
 
     def relisted(self, changed: Mapping[PodUID, PodView | None], listed: Mapping[PodRef, object], at: float) -> None:
         """Publish a relist that began at `at`. `changed`: the result of `missing_pods`. `listed`: the pods in the list."""
-        pods = edited(self.pods)
-        for uid, view in changed.items():
-            if view is not None:
-                pods[uid] = view
-            else:
-                pods.discard(uid)
+        pods = with_changes(self.pods, changed)
         self._owners = _owners(pods)
         self._observed.publish(Observed(pods, at, frozenset(ref for ref in listed if ref.uid not in pods)))
 

@@ -124,9 +124,9 @@ def _broken(state: State) -> Iterator[tuple[str, str]]:
     if _indices(state) != _sets(state.users):
         yield "all volumes", "the indices are those of the volumes"
     for name, uids in (("timed", state.timed), ("unfinished", state.unfinished), ("mounts", state.mounts.pods)):
-        if not state.pods.keys() >= set(uids):
+        if not set(state.pods) >= set(uids):
             yield "all pods", f"{name} has only pods that are known"
-    if state.views.keys() != state.pods.keys():
+    if set(state.views) != set(state.pods):
         yield "all pods", "each has a view"
 
 

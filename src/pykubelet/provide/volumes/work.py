@@ -13,7 +13,7 @@ from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.checks import CHECKS
 from pykubelet.base.kit.clock import Moment
-from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.kit.values import Value, edited, field, replace, with_changes
 from pykubelet.base.model import reasons
 from pykubelet.base.model.content import ContentKey
 from pykubelet.base.model.ids import PodUID
@@ -111,7 +111,7 @@ class VolumesStep:
         self.now = now
         self.paths = paths
         self.inputs = state.inputs
-        self.pods = dict(state.pods)
+        self.pods = edited(state.pods)
         self.devices = dict(state.devices)
         self.commands: list[Command] = []
         self.touched: set[PodUID] = set()
@@ -209,11 +209,8 @@ class VolumesStep:
         """What is published of all pods."""
         if not self._views and not self._removed:
             return self.state.views
-        views = {**self.state.views, **self._views}
-        for uid in self._removed:
-            if uid not in self.pods:
-                views.pop(uid, None)
-        return views
+        removed = dict.fromkeys(uid for uid in self._removed if uid not in self.pods)
+        return with_changes(self.state.views, {**self._views, **removed})
 
     def _draft(self, uid: PodUID) -> _Draft:
         draft = self._drafts.get(uid)

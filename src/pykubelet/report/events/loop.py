@@ -12,6 +12,7 @@ from collections import OrderedDict
 from pykubelet.base.kit.cells import CellWriter, Mailbox, Post
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import with_changes
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import EventType, KubeEvent, Occurrence, Recent
 from pykubelet.report.events.correlate import Correlator, SpamFilter
@@ -42,12 +43,15 @@ class EventsLoop:
         self._correlator = Correlator()
         self._pods: OrderedDict[PodUID, Ring] = OrderedDict()
         self._node: Ring = ()
+        self._unpublished: set[PodUID] = set()
 
     async def run(self) -> None:
         """Take Events, count repeated ones, and publish the newest of each pod and of the node. Never returns."""
         while True:
             await self._take()
-            self._recent.publish(Recent(dict(self._pods), self._node))
+            news = {uid: self._pods.get(uid) for uid in self._unpublished}
+            self._unpublished.clear()
+            self._recent.publish(Recent(with_changes(self._recent.get().pods, news), self._node))
 
     async def _take(self) -> None:
         """Take the next Events. A separate method, so that no reference to their uncut messages remains while waiting for more."""
@@ -68,8 +72,9 @@ class EventsLoop:
         uid = kube_event.pod.uid
         self._pods[uid] = added(self._pods.get(uid, ()), found)
         self._pods.move_to_end(uid)
+        self._unpublished.add(uid)
         if len(self._pods) > KEPT_PODS:
-            self._pods.popitem(last=False)
+            self._unpublished.add(self._pods.popitem(last=False)[0])
 
 
 def added(ring: Ring, found: Occurrence) -> Ring:

@@ -29,7 +29,7 @@ from typing import Any, assert_never
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy, Failures
 from pykubelet.base.kit.log_lines import LogNote
-from pykubelet.base.kit.values import missing_keys, replace
+from pykubelet.base.kit.values import changed_keys, edited, replace
 from pykubelet.base.model.diagnostics import Diagnostics, of_waits
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.roster import pod_ref
@@ -111,7 +111,7 @@ class _Step:
     def __init__(self, state: PublishState, now: float, periods: PublishPeriods) -> None:
         self.before, self.now, self.periods = state, now, periods
         self.api, self.snapshot, self.away, self.under_way = state.api, state.snapshot, state.away, state.under_way
-        self.records = dict(state.records)
+        self.records = edited(state.records)
         agenda = state.agenda
         self.later, self.due, self.deferred = list(agenda.later), list(agenda.due), dict(agenda.deferred)
         self.deferred_at = agenda.deferred_at
@@ -152,9 +152,9 @@ class _Step:
     def forget_gone(self) -> None:
         """Forget the pods that the API server does not have any more. One with a request under way is forgotten later."""
         pods = self.snapshot.pods
-        candidates = self.answered if pods is self.before.snapshot.pods else self.records
-        for uid in missing_keys(candidates, pods):
-            if not self.records[uid].is_under_way:
+        for uid in dict.fromkeys((*self.answered, *changed_keys(self.before.snapshot.pods, pods))):
+            record = self.records.get(uid)
+            if uid not in pods and record is not None and not record.is_under_way:
                 self._leave(uid)
                 del self.records[uid]
                 self.may_send = True
