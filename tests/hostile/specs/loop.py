@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
+import tracemalloc
 from collections import Counter, deque
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from hostile.specs.memory import OwnMemory
 from support.virtual_time import VirtualLoop
 
-from pykubelet.base.kit.flight import _settle
+from pykubelet.base.kit.flight import SingleFlight, _settle
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction
@@ -24,10 +26,16 @@ if TYPE_CHECKING:
 DOUBLES = ("pykubelet.testing", "pykubelet_local_api", "support.", "aiohttp", "longlife.", "hostile.", "__main__")
 
 
+#: A line that allocates more is taken to copy something.
+LARGE_BYTES = 1024
+
+
 class MeasuredLoop(VirtualLoop):
     """`longest_s`: the agent's CPU time in the longest iteration, most of it by `longest`. `doubles_s`: of the doubles, in all.
     `by_name`: of the agent, by the name of the task or callback. `lines`: of Python that the agent executes while `counts` is true,
-    which are the same in every run: the outcomes of threads come together, or one by one with `apart`, however busy the machine is.
+    which are the same in every run: threads run between two iterations, and their outcomes come together, or one by one with `apart`,
+    however busy the machine is. `copied`: bytes that single lines allocate meanwhile, of lines that allocate many, such as copies of whole
+    mappings in C.
     """
 
     counts = False
@@ -38,11 +46,19 @@ class MeasuredLoop(VirtualLoop):
     def __init__(self) -> None:
         super().__init__()
         self._ready = _Handles(self, self._ready)  # type: ignore[has-type]
+        self._threads_go = threading.Event()
+        threading.settrace(self._hold_thread)
         self.reset()
+
+    def _hold_thread(self, frame: FrameType, event: str, _: object) -> None:
+        """Let a thread begin its work only while the loop waits for it: what it allocates is not the loop's."""
+        if event == "call" and frame.f_code is SingleFlight._carry_out.__code__ and self.counts:
+            self._threads_go.wait()
 
     def reset(self) -> None:
         self.longest_s = self.doubles_s = self._iteration_s = 0.0
         self.lines: Counter[str] = Counter()
+        self.copied: Counter[str] = Counter()
         self.longest = ""
         self.by_name: Counter[str] = Counter()
         self._parts: Counter[str] = Counter()
@@ -72,8 +88,10 @@ class MeasuredLoop(VirtualLoop):
             return [handle for handle in [*self._ready] if getattr(handle, "_callback", None) is _settle]
 
         awaited = sum(not outcome.done() for outcome in self._outcomes)
+        self._threads_go.set()
         while len(found := outcomes()) < awaited:
             time.sleep(0.0001)
+        self._threads_go.clear()
         later = found[1:] if self.apart else []
         for handle in later:
             self._ready.remove(handle)
@@ -118,11 +136,20 @@ class _Measured:
         self._loop.spent(name, time.thread_time() - began, is_double=is_double)
 
     def _count(self, name: str) -> None:
-        lines = 0
+        lines, code, copied = 0, "", self._loop.copied
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
 
-        def trace(_frame: FrameType, event: str, _: object) -> TraceFunction:
-            nonlocal lines
+        def trace(frame: FrameType, event: str, _: object) -> TraceFunction:
+            nonlocal lines, code, before
             lines += event == "line"
+            allocated = tracemalloc.get_traced_memory()[1] - before
+            if allocated > LARGE_BYTES and code:
+                copied[code] += allocated
+            is_own = frame.f_globals.get("__name__", "").startswith("pykubelet")
+            code = f"{frame.f_code.co_qualname} in {name}" if is_own else ""
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
             return trace
 
         sys.settrace(trace)

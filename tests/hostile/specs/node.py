@@ -12,8 +12,9 @@ import os
 import re
 import sys
 import time
+import tracemalloc
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,9 @@ TRIES = 3
 RUNS_S, GOES_S = 30.0, 300.0
 #: Seconds of virtual time for a pod whose lines are counted.
 COUNTED_S = 5.0
+#: Pods that start or end one by one, and seconds of virtual time for each: in all as long as `syncFrequency`, once in which all pods are
+#: looked at.
+SINGLES, SINGLE_S = 12, 25.0
 #: Of the node. Pods tolerate all of them, except those whose tolerations are measured.
 TAINTS = [{"key": f"k{number:06}", "value": "v", "effect": "NoExecute"} for number in range(100)]
 NO_QUOTAS = VolumeQuotas(is_on=False)
@@ -119,6 +123,19 @@ class CrowdLines:
     start: float
     rest: float
     end: float
+    by_name: dict[str, dict[str, float]]
+
+
+@dataclass
+class AmongLines:
+    """The lines of Python that the agent's loop executes by pod, and the bytes that it copies, for pods that start and end one by one
+    among `count` others, beside what it does at rest."""
+
+    count: int
+    start: float
+    end: float
+    copied_start: float
+    copied_end: float
     by_name: dict[str, dict[str, float]]
 
 
@@ -256,14 +273,12 @@ class SpecNode:
         """What the agent's loop executes for so many pods."""
         names, lines = [f"crowd-{number}" for number in range(count)], []
         for name in names:
-            pod = base_pod()
-            pod["metadata"]["name"] = name
-            self._api.create(PODS, _in_parts(stored(pod)))
+            self._create_small(name)
         lines.append(await self._counted(self._all_running(count)))
         await asyncio.sleep(RUNS_S)
         lines.append(await self._counted(asyncio.sleep(60)))
         for name in names:
-            self._api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 1})
+            self._delete(name)
         lines.append(await self._counted(self._wait_gone()))
         self._forget()
         parts = {
@@ -272,6 +287,50 @@ class SpecNode:
         }
         start, rest, end = (sum(of_stage.values()) / count for of_stage in lines)
         return CrowdLines(count, start, rest, end, parts)
+
+    async def among(self, count: int) -> AmongLines:
+        """What the agent's loop executes and copies for each of some pods that start and end one by one among `count` others."""
+        others, names = [f"other-{number}" for number in range(count)], [f"one-{number}" for number in range(SINGLES)]
+        for name in others:
+            self._create_small(name)
+        await self._all_running(count)
+        await self._one_by_one(
+            ["first"], self._create_small
+        )  # as so many have just started, it is compared with all of them
+        await self._one_by_one(["first"], self._delete)
+        found: dict[str, tuple[Counter[str], Counter[str]]] = {}
+        for stage, act in (("rest", None), ("start", self._create_small), ("end", self._delete)):
+            tracemalloc.start()
+            lines = await self._counted(self._one_by_one(names, act))
+            found[stage] = Counter(lines), Counter(self._loop.copied)
+            tracemalloc.stop()
+        for name in others:
+            self._delete(name)
+        await self._wait_gone()
+        self._forget()
+        (start, copied_start), (end, copied_end) = (
+            tuple(
+                {name: (of[name] - rest[name]) / SINGLES for name in of}
+                for of, rest in zip(found[stage], found["rest"], strict=True)
+            )
+            for stage in ("start", "end")
+        )
+        parts = {"start": start, "end": end, "copied_start": copied_start, "copied_end": copied_end}
+        return AmongLines(count, **{name: sum(of.values()) for name, of in parts.items()}, by_name=parts)
+
+    async def _one_by_one(self, names: list[str], act: Callable[[str], None] | None) -> None:
+        for name in names:
+            if act is not None:
+                act(name)
+            await asyncio.sleep(SINGLE_S)
+
+    def _create_small(self, name: str) -> None:
+        pod = base_pod()
+        pod["metadata"]["name"] = name
+        self._api.create(PODS, _in_parts(stored(pod)))
+
+    def _delete(self, name: str) -> None:
+        self._api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 1})
 
     async def _counted(self, work: Awaitable[object]) -> Counter[str]:
         self._loop.reset()
@@ -374,11 +433,9 @@ class SpecNode:
         return kept
 
     async def _run_small(self) -> None:
-        pod = base_pod()
-        pod["metadata"]["name"] = "small"
-        self._api.create(PODS, _in_parts(stored(pod)))
+        self._create_small("small")
         await asyncio.sleep(20)
-        self._api.delete(f"{PODS}/small", {"gracePeriodSeconds": 1})
+        self._delete("small")
         assert await self._wait_gone()
 
     def _collect(self) -> None:

@@ -12,6 +12,7 @@ import pytest
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Sink
 from pykubelet.base.kit.flight import SingleFlight
+from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersion
 from pykubelet.edges.host.cgroups.cgroups import Cgroups
@@ -125,3 +126,7 @@ def make(fake: FakeCgroups, recorder: Sink[KubeEvent]) -> Make:
     return lambda retry_limits=DEFAULT_RETRY_LIMITS, **settings: PodCgroups(
         ResourceSettings(**settings), NODE, cast(Cgroups, fake), SingleFlight("test"), recorder, retry_limits
     )
+
+
+def active(*pods: Pod) -> dict[PodUID, Pod]:
+    return {PodUID(pod.metadata.uid): pod for pod in pods}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
-from provide.cgroups.conftest import FakeCgroups, Make
+from provide.cgroups.conftest import FakeCgroups, Make, active
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.model.ids import PodUID
@@ -76,16 +76,16 @@ async def test_the_groups_above_protect_what_the_pod_protects(make: Make, fake: 
     cgroups = make(ask_extensions=ask, memory_protection=MemoryProtection.OFF)
     await cgroups.ensure_root()
     pods = [sized("u1", "64Mi"), sized("u2", "64Mi")]
-    await cgroups.update_qos(pods)  # as the loop does once the pods are known
+    await cgroups.update_qos(active(*pods))  # as the loop does once the pods are known
     assert fake.groups["/kubepods/burstable"].unified == {"memory.low": "0", "memory.min": "0"}
     await cgroups.ensure_pod(pods[0])
     assert fake.groups["/kubepods/burstable"].unified == {"memory.low": str(5 * MIB), "memory.min": str(3 * MIB)}
     await cgroups.ensure_pod(pods[1])
     assert fake.groups["/kubepods/burstable"].unified == {"memory.low": str(10 * MIB), "memory.min": str(6 * MIB)}
     assert fake.groups["/kubepods"].unified == {"memory.min": str(6 * MIB), "memory.low": str(10 * MIB)}
-    await cgroups.update_qos(pods, force=True)  # the periodic update writes the same
+    await cgroups.update_qos(active(*pods), force=True)  # the periodic update writes the same
     assert fake.groups["/kubepods/burstable"].unified == {"memory.low": str(10 * MIB), "memory.min": str(6 * MIB)}
-    await cgroups.update_qos(pods[:1])
+    await cgroups.update_qos(active(pods[0]))
     assert fake.groups["/kubepods/burstable"].unified == {"memory.low": str(5 * MIB), "memory.min": str(3 * MIB)}
 
 
@@ -104,8 +104,8 @@ def test_an_extension_that_changes_nothing_leaves_the_sums_of_memory_qos() -> No
     asking = ResourceSettings(
         memory_protection=MemoryProtection.TIERED, protects_pods_softly=True, ask_extensions=Asked()
     )
-    shares = [decide.share_of(pod, decide.pod_cgroup_limits(pod, asking)) for pod in pods]
-    with_extension, without = decide.qos_limits(shares, node, asking), decide.qos_limits(shares, node, plain)
+    sums = decide.sums_of(decide.share_of(pod, decide.pod_cgroup_limits(pod, asking)) for pod in pods)
+    with_extension, without = decide.qos_limits(sums, node, asking), decide.qos_limits(sums, node, plain)
     for qos in QOSClass:
         found = with_extension[qos].unified
         assert {name: text for name, text in found.items() if text != "0"} == dict(without[qos].unified)

@@ -123,10 +123,10 @@ def test_every_huge_page_size_is_limited() -> None:
 def test_qos_groups_follow_their_pods() -> None:
     node = NodeResources({"memory": 8 * GI}, (2 * MI,))
     pods = (pod(resources({"cpu": "500m"})), pod(resources({"cpu": "1"})), pod(both("4", "1Gi")), pod({}))
-    found = decide.qos_limits(map(decide.share_of, pods), node, SETTINGS)
+    found = decide.qos_limits(decide.sums_of(map(decide.share_of, pods)), node, SETTINGS)
     assert found[QOSClass.BURSTABLE] == CgroupLimits(cpu_shares=1536, huge_pages={"2MB": 1 << 62})
     assert found[QOSClass.BEST_EFFORT] == CgroupLimits(cpu_shares=2, huge_pages={"2MB": 1 << 62})
-    assert decide.qos_limits((), node, SETTINGS)[QOSClass.BURSTABLE].cpu_shares == 2
+    assert decide.qos_limits({}, node, SETTINGS)[QOSClass.BURSTABLE].cpu_shares == 2
 
 
 TIERED = ResourceSettings(memory_protection=MemoryProtection.TIERED, protects_pods_softly=True)
@@ -140,26 +140,27 @@ def test_memory_protection_of_pods_and_of_all_groups_above_them() -> None:
         dict(decide.pod_cgroup_limits(example, TIERED).unified) for example in (guaranteed[0], burstable[0], pod({}))
     ]
     assert found == [{"memory.min": "50331648"}, {"memory.low": "125829120"}, {}]
-    shares = [decide.share_of(example) for example in (*guaranteed, *burstable, pod({}))]
-    limits = decide.qos_limits(shares, NodeResources({"memory": 8 * GI}), TIERED)
+    sums = decide.sums_of(decide.share_of(example) for example in (*guaranteed, *burstable, pod({})))
+    limits = decide.qos_limits(sums, NodeResources({"memory": 8 * GI}), TIERED)
     assert dict(limits[QOSClass.GUARANTEED].unified) == {"memory.min": "478150656", "memory.low": "360710144"}
     assert dict(limits[QOSClass.BURSTABLE].unified) == {"memory.low": "360710144"}
     assert not limits[QOSClass.BEST_EFFORT].unified
     old = replace(TIERED, protects_pods_softly=False)
-    assert dict(decide.qos_limits(shares, NodeResources({}), old)[QOSClass.GUARANTEED].unified) == {
+    assert dict(decide.qos_limits(sums, NodeResources({}), old)[QOSClass.GUARANTEED].unified) == {
         "memory.min": "478150656"
     }
 
 
 @pytest.mark.parametrize("without", [MemoryProtection.NONE, MemoryProtection.OFF])
 def test_memory_protection_ends_with_the_policy_and_with_the_gate(without: MemoryProtection) -> None:
-    shares = [decide.share_of(pod(both("1", "1Gi"))), decide.share_of(pod(resources({"memory": "1Gi"})))]
+    examples = (pod(both("1", "1Gi")), pod(resources({"memory": "1Gi"})))
+    sums = decide.sums_of(map(decide.share_of, examples))
     node = NodeResources({"memory": 8 * GI})
-    limits = decide.qos_limits(shares, node, replace(TIERED, memory_protection=without))
+    limits = decide.qos_limits(sums, node, replace(TIERED, memory_protection=without))
     assert dict(limits[QOSClass.GUARANTEED].unified) == {"memory.min": "0", "memory.low": "0"}
     assert dict(limits[QOSClass.BURSTABLE].unified) == {"memory.low": "0"}
     assert not decide.pod_cgroup_limits(pod(both("1", "1Gi")), ResourceSettings()).unified
-    v1 = decide.qos_limits(shares, node, ResourceSettings())
+    v1 = decide.qos_limits(sums, node, ResourceSettings())
     assert QOSClass.GUARANTEED not in v1 and not v1[QOSClass.BURSTABLE].unified
 
 
@@ -200,14 +201,16 @@ def test_reserved_memory_is_protected_too() -> None:
 def test_qos_reserved_memory_keeps_memory_for_better_classes() -> None:
     node = NodeResources({"memory": 8 * GI})
     pods = (pod(both("1", "2Gi")), pod(resources({"memory": "2Gi"})))
-    found = decide.qos_limits(map(decide.share_of, pods), node, ResourceSettings(qos_reserved_memory=50))
+    found = decide.qos_limits(
+        decide.sums_of(map(decide.share_of, pods)), node, ResourceSettings(qos_reserved_memory=50)
+    )
     assert found[QOSClass.BURSTABLE].memory_bytes == 7 * GI
     assert found[QOSClass.BEST_EFFORT].memory_bytes == 6 * GI
     kept = ResourceSettings(
         qos_reserved_memory=50, system_reserved={"memory": GI}, eviction_reserved={"memory": 100 * MI}
     )
     # what eviction keeps free is not taken off, as from the limit of all pods
-    assert decide.qos_limits((), node, kept)[QOSClass.BURSTABLE].memory_bytes == 7 * GI
+    assert decide.qos_limits({}, node, kept)[QOSClass.BURSTABLE].memory_bytes == 7 * GI
 
 
 # The node

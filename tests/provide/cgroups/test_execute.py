@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from provide.cgroups.conftest import NODE, FakeCgroups, Make, pod
+from provide.cgroups.conftest import NODE, FakeCgroups, Make, active, pod
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Sink
@@ -214,7 +214,7 @@ async def test_without_qos_groups_nothing_is_made(make: Make, fake: FakeCgroups)
     cgroups = make(cgroups_per_qos=False, cgroup_root="", enforce=frozenset({Enforce.NONE}))
     await cgroups.ensure_root()
     assert await cgroups.ensure_pod(pod("u1")) is None
-    await cgroups.update_qos([pod("u1", "1")])
+    await cgroups.update_qos(active(pod("u1", "1")))
     assert await cgroups.remove_pod(PodUID("u1"))
     assert await cgroups.list_pods() == frozenset()
     assert list(fake.groups) == ["/"]
@@ -233,19 +233,19 @@ async def test_a_class_that_uses_more_than_is_left_to_it_is_limited_to_that(make
         real(path, limits)
 
     fake.update = update  # type: ignore[method-assign]
-    active = [memory_pod("u1", "3Gi")]
-    await cgroups.update_qos(active)
+    pods = active(memory_pod("u1", "3Gi"))
+    await cgroups.update_qos(pods)
     assert fake.groups[path].memory_bytes == 6 << 30
     fake.used[path] = 0
-    await cgroups.update_qos(active, force=True)
+    await cgroups.update_qos(pods, force=True)
     assert fake.groups[path].memory_bytes == 5 << 30
 
 
 async def test_protected_memory_is_a_metric(make: Make) -> None:
     cgroups = make(memory_protection=MemoryProtection.TIERED)
-    await cgroups.update_qos([memory_pod("u1", "3Gi"), memory_pod("u2", "1Gi")])
+    await cgroups.update_qos(active(memory_pod("u1", "3Gi"), memory_pod("u2", "1Gi")))
     assert (MEMORY_MIN_BYTES.value(), MEMORY_LOW_BYTES.value()) == (4 << 30, 4 << 30)
-    await cgroups.update_qos([memory_pod("u2", "1Gi")])
+    await cgroups.update_qos(active(memory_pod("u2", "1Gi")))
     assert (MEMORY_MIN_BYTES.value(), MEMORY_LOW_BYTES.value()) == (1 << 30, 1 << 30)
 
 
@@ -323,7 +323,7 @@ async def test_sweep_asks_who_is_known_after_listing(make: Make, fake: FakeCgrou
         await cgroups.ensure_pod(pod(uid))
     fake.groups["/kubepods/burstable/podgone2"] = CgroupLimits()
     fake.groups["/kubepods/system-thing"] = CgroupLimits()
-    assert await cgroups.sweep(lambda: frozenset({PodUID("kept")})) == {"gone", "gone2"}
+    assert await cgroups.sweep(lambda found: {*found} - {PodUID("kept")}) == {"gone", "gone2"}
     assert await cgroups.list_pods() == {"kept"}
     assert "/kubepods/system-thing" in fake.groups
 
@@ -333,17 +333,17 @@ async def test_sweep_asks_who_is_known_after_listing(make: Make, fake: FakeCgrou
 
 async def test_qos_is_written_on_change_only_and_survives_refusal(make: Make, fake: FakeCgroups) -> None:
     cgroups = make()
-    await cgroups.update_qos([pod("a", "1"), pod("b", "1")])
+    await cgroups.update_qos(active(pod("a", "1"), pod("b", "1")))
     assert fake.groups["/kubepods/burstable"].cpu_shares == 2048
     fake.groups["/kubepods/burstable"] = CgroupLimits(cpu_shares=7)
-    await cgroups.update_qos([pod("c", "2")])
+    await cgroups.update_qos(active(pod("c", "2")))
     assert fake.groups["/kubepods/burstable"].cpu_shares == 7
-    await cgroups.update_qos([pod("c", "2")], force=True)
+    await cgroups.update_qos(active(pod("c", "2")), force=True)
     assert fake.groups["/kubepods/burstable"].cpu_shares == 2048
     fake.refuse["/kubepods/burstable"] = HostError("write", "cpu.weight", "EINVAL", "invalid argument")
-    await cgroups.update_qos([pod("d", "3")])
+    await cgroups.update_qos(active(pod("d", "3")))
     fake.refuse.clear()
-    await cgroups.update_qos([pod("d", "3")])
+    await cgroups.update_qos(active(pod("d", "3")))
     assert fake.groups["/kubepods/burstable"].cpu_shares == 3072
 
 
@@ -392,14 +392,14 @@ async def test_real_groups_from_start_to_end(real: Cgroups, recorder: Sink[KubeE
         assert events(recorder)[0][1] == "NodeAllocatableEnforced"
         assert await cgroups.ensure_pod(pod("u1", "250m")) is None
         assert cgroups.cgroup_parent(pod("u1", "250m")) == f"{OURS}/kubepods/burstable/podu1"
-        await cgroups.update_qos([pod("u1", "250m")])
+        await cgroups.update_qos(active(pod("u1", "250m")))
         for path, shares in (("kubepods", 1536), ("kubepods/burstable", 256), ("kubepods/burstable/podu1", 256)):
             assert 0 <= shares - shares_of(real, f"{OURS}/{path}") <= coarse
         with sleeping_process() as process:
             move(real, f"{OURS}/kubepods/burstable/podu1", process.pid)
             reaper = threading.Thread(target=process.wait)
             reaper.start()
-            assert await cgroups.sweep(frozenset) == {"u1"}
+            assert await cgroups.sweep(lambda found: found) == {"u1"}
             reaper.join()
             assert process.returncode == -9
         assert await cgroups.list_pods() == frozenset()

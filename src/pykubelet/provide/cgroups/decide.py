@@ -30,7 +30,8 @@ systemd.slice(5); KEP "Pod level resource management" (cgroups), KEP-2837 (pod-l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.quantity import HUGE_PAGES, format_units, in_units, page_size, page_size_name
@@ -235,20 +236,39 @@ def _bytes(text: str, capacity: int) -> int:
     return capacity if text == "max" else int(text)
 
 
-def qos_limits(
-    shares: Iterable[Share], node: NodeResources, settings: ResourceSettings
-) -> dict[QOSClass, CgroupLimits]:
-    """The limits of the QoS groups while pods with these shares are active.
+#: By QoS class and what it is: an amount of `Share`, or `_BUILT_IN`, the memory requests of the pods whose cgroups protect as much.
+Sums = Mapping[tuple[QOSClass, str], int]
+_CPU, _MEMORY, _BUILT_IN = "cpu", "memory", "built-in"
+
+
+def amounts_of(share: Share) -> dict[tuple[QOSClass, str], int]:
+    """What one pod adds to `Sums`."""
+    built_in = {} if _protecting_file(share.qos) in share.protected else {_BUILT_IN: share.memory}
+    amounts = {_CPU: share.cpu, _MEMORY: share.memory, **share.protected, **built_in}
+    return {(share.qos, name): amount for name, amount in amounts.items()}
+
+
+def sums_of(shares: Iterable[Share]) -> Sums:
+    """The sums of the shares of all active pods."""
+    sums = Counter[tuple[QOSClass, str]]()
+    for share in shares:
+        sums.update(amounts_of(share))
+    return sums
+
+
+def _protecting_file(qos: QOSClass) -> str:
+    """Where a pod's cgroup protects what the pod requests."""
+    return MEMORY_MIN if qos is QOSClass.GUARANTEED else MEMORY_LOW
+
+
+def qos_limits(sums: Sums, node: NodeResources, settings: ResourceSettings) -> dict[QOSClass, CgroupLimits]:
+    """The limits of the QoS groups while the shares of the active pods have these sums.
 
     On cgroup v2, GUARANTEED has the memory protection of the group of all pods, which contains the Guaranteed pods.
     """
-    shares, burstable_cpu = tuple(shares), 0
-    memory = {QOSClass.GUARANTEED: 0, QOSClass.BURSTABLE: 0, QOSClass.BEST_EFFORT: 0}
-    for share in shares:
-        memory[share.qos] += share.memory
-        if share.qos is QOSClass.BURSTABLE:
-            burstable_cpu += share.cpu
+    memory = {qos: sums.get((qos, _MEMORY), 0) for qos in QOSClass}
     unbounded = _unbounded(node.page_sizes)
+    burstable_cpu = sums.get((QOSClass.BURSTABLE, _CPU), 0)
     burstable = CgroupLimits(cpu_shares=cpu_shares(burstable_cpu), huge_pages=unbounded)
     best_effort = CgroupLimits(cpu_shares=MIN_SHARES, huge_pages=unbounded)
     if settings.qos_reserved_memory is not None:
@@ -267,20 +287,16 @@ def qos_limits(
         softly = {MEMORY_LOW: str(low)} if settings.protects_pods_softly else {}
         found[QOSClass.GUARANTEED] = CgroupLimits(unified={MEMORY_MIN: str(least), **softly})
         if settings.ask_extensions is not None:
-            return _protecting(found, shares, tiered=tiered)
+            return _protecting(found, sums, tiered=tiered)
     return found
 
 
-def _protecting(
-    found: dict[QOSClass, CgroupLimits], shares: Sequence[Share], *, tiered: bool
-) -> dict[QOSClass, CgroupLimits]:
+def _protecting(found: dict[QOSClass, CgroupLimits], of_pods: Sums, *, tiered: bool) -> dict[QOSClass, CgroupLimits]:
     """The limits with the sums of what the cgroups of the pods protect, as extensions have changed it."""
-    sums = {(qos, file): 0 for qos in QOSClass for file in (MEMORY_LOW, MEMORY_MIN)}
-    for share in shares:
-        built_in = MEMORY_MIN if share.qos is QOSClass.GUARANTEED else MEMORY_LOW
-        own = {built_in: share.memory} if tiered else {}
-        for file, amount in {**own, **share.protected}.items():
-            sums[share.qos, file] += amount
+    sums = {(qos, file): of_pods.get((qos, file), 0) for qos in QOSClass for file in (MEMORY_LOW, MEMORY_MIN)}
+    if tiered:
+        for qos in QOSClass:
+            sums[qos, _protecting_file(qos)] += of_pods.get((qos, _BUILT_IN), 0)
     for file in (MEMORY_LOW, MEMORY_MIN):  # the group of all pods contains those of the other classes
         sums[QOSClass.GUARANTEED, file] = sum(sums[qos, file] for qos in QOSClass)
     if tiered:  # what is protected softly in a class is protected hard in the group of all pods

@@ -8,8 +8,9 @@ only its own pod.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from collections.abc import Set as AbstractSet
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TypeVar
 
 from pykubelet.base.api.core import Pod
@@ -18,7 +19,7 @@ from pykubelet.base.kit.cells import Post
 from pykubelet.base.kit.flight import Done, Failed, Outcome, SingleFlight, Uncertain
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.metrics import Gauge, Histogram
-from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.kit.values import Value, changed_keys, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.reasons import EVENT_FAILED_NODE_ALLOCATABLE, EVENT_NODE_ALLOCATABLE_ENFORCED
@@ -110,7 +111,10 @@ class PodCgroups:
         self._recorder = recorder
         self._retry_limits = retry_limits
         self._paths: dict[PodUID, str] = {}
-        self._shares: dict[PodUID, tuple[Pod, decide.Share]] = {}
+        self._active: Mapping[PodUID, Pod] = {}
+        #: Of the active pods; and their sums.
+        self._shares: dict[PodUID, decide.Share] = {}
+        self._sums = Counter[tuple[QOSClass, str]]()
         self._applied: dict[QOSClass, CgroupLimits] = {}
         self._limited = False
         self._failing: dict[QOSClass, str] = {}
@@ -157,7 +161,7 @@ class PodCgroups:
     def _make_groups(self) -> None:
         node = decide.node_group(self._settings)
         self._cgroups.create(self._path(node), CgroupLimits())
-        for qos, limits in decide.qos_limits((), self._node, self._settings).items():
+        for qos, limits in decide.qos_limits({}, self._node, self._settings).items():
             if qos is not QOSClass.BEST_EFFORT:
                 # Pods may be running: the group keeps its shares and protection until the pods are known.
                 limits = CgroupLimits(huge_pages=limits.huge_pages)
@@ -241,17 +245,26 @@ class PodCgroups:
 
     # QoS groups
 
-    async def update_qos(self, pods: Iterable[Pod], *, force: bool = False) -> None:
+    async def update_qos(self, pods: Mapping[PodUID, Pod], *, force: bool = False) -> None:
         """Set the limits of the QoS groups for these active pods. `force`: even if the limits have not changed."""
         if not self._settings.cgroups_per_qos:
             return
-        had, self._shares = self._shares, {}
-        for pod in pods:
-            known = had.get(PodUID(pod.metadata.uid))
-            share = known[1] if known is not None and known[0] is pod else self._share(pod)
-            self._shares[PodUID(pod.metadata.uid)] = (pod, share)
-        shares = (share for _, share in self._shares.values())
-        for qos, limits in decide.qos_limits(shares, self._node, self._settings).items():
+        before, self._active = self._active, pods
+        for uid in changed_keys(before, pods):
+            self._count(uid, pods.get(uid))
+        await self._set_qos_limits(force=force)
+
+    def _count(self, uid: PodUID, pod: Pod | None) -> None:
+        """Have what the pod requests in the sums; None: it is not active any more."""
+        share = self._shares.pop(uid, None)
+        if share is not None:
+            self._sums.subtract(decide.amounts_of(share))
+        if pod is not None:
+            share = self._shares[uid] = self._share(pod)
+            self._sums.update(decide.amounts_of(share))
+
+    async def _set_qos_limits(self, *, force: bool = False) -> None:
+        for qos, limits in decide.qos_limits(self._sums, self._node, self._settings).items():
             if self._applied.get(qos) == limits and not force:
                 continue
             path = self._path(decide.qos_group(self._settings, qos))
@@ -336,11 +349,11 @@ class PodCgroups:
 
         The loop does so for a pod that it does not have yet.
         """
-        known = self._shares.get(PodUID(pod.metadata.uid))
-        if known is not None and known[1] != self._share(pod):
-            others = [other for uid, (other, _) in self._shares.items() if uid != pod.metadata.uid]
-            del self._shares[PodUID(pod.metadata.uid)]
-            await self.update_qos([*others, pod])
+        uid = PodUID(pod.metadata.uid)
+        known = self._shares.get(uid)
+        if known is not None and known != self._share(pod):
+            self._count(uid, pod)
+            await self._set_qos_limits()
 
     async def give_realtime(self, pod: Pod, container: str, runtime_us: int) -> str:
         """Let a container use SCHED_FIFO and SCHED_RR for so many microseconds of a second (cgroup v1). Returns the error, or an empty
@@ -426,11 +439,12 @@ class PodCgroups:
             self._cgroups.kill(path)
         return False
 
-    async def list_pods(self) -> frozenset[PodUID]:
-        """The pods that have a group now; empty when that cannot be read."""
+    async def list_pods(self, among: Iterable[PodUID] | None = None) -> frozenset[PodUID]:
+        """The pods that have a group now, of these pods or of all; empty when that cannot be read."""
         if not self._settings.cgroups_per_qos:
             return frozenset()
-        outcome = await self._flight.run("cgroup:list", self._list, self._retry_limits.deadline_s)
+        work = self._list if among is None else partial(self._existing, tuple(among))
+        outcome = await self._flight.run("cgroup:list", work, self._retry_limits.deadline_s)
         if isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
             raise outcome.error
         return outcome.value if isinstance(outcome, Done) else frozenset()
@@ -445,15 +459,22 @@ class PodCgroups:
                     found.add(uid)
         return frozenset(found)
 
-    async def sweep(self, known: Callable[[], AbstractSet[PodUID]]) -> frozenset[PodUID]:
-        """Remove the groups of pods that are not known any more. Returns their UIDs.
+    def _existing(self, uids: Iterable[PodUID]) -> frozenset[PodUID]:
+        return frozenset(uid for uid in uids if any(map(self._cgroups.exists, self._possible_paths(uid))))
 
-        `known` is asked after the groups were listed: a pod is known before its group is made, so no group of a
-        known pod is removed.
+    async def sweep(
+        self,
+        unknown: Callable[[frozenset[PodUID]], Iterable[PodUID]],
+        among: Iterable[PodUID] | None = None,
+    ) -> frozenset[PodUID]:
+        """Remove the groups of pods that are not known any more, of these pods or of all. Returns their UIDs.
+
+        `unknown` of the pods that have a group is asked after the groups were listed: a pod is known before its group is made, so no
+        group of a known pod is removed.
         """
-        found = await self.list_pods()
+        found = await self.list_pods(among)
         removed = set()
-        for uid in sorted(found - known()):
+        for uid in sorted(unknown(found)):
             log.info("removing the cgroup of a pod that is gone", uid=uid)
             if await self.remove_pod(uid):
                 removed.add(uid)

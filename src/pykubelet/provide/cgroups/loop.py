@@ -2,7 +2,7 @@
 
 Reads `Lifecycles` and `Roster` (which pods are active), and also `Observed` and `Mounts` (which pods are still known).
 The QoS groups are updated at most once a second. Every minute all QoS limits are set again, refused node limits are
-tried again, and groups of pods that are gone are removed. Such groups are also looked for soon after a pod has gone, and
+tried again, and groups of pods that are gone are removed. The group of a pod is also looked for soon after the pod has gone, and
 then at growing intervals: an abandoned call for the pod may still run in the runtime and make the group again. A group that stays
 because of volumes gets the least CPU time. Until all pods are known, nothing is lowered or removed.
 """
@@ -10,19 +10,19 @@ because of volumes gets the least CPU time. Until all pods are known, nothing is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell, set_on_change
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.values import Value, missing_keys
+from pykubelet.base.kit.values import Value, changed_keys, with_changes
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import ENDED_STAGES, Lifecycles, PodLifecycle, Stage
-from pykubelet.base.model.mounts import Mounts
-from pykubelet.base.model.observed import Observed, PodView
-from pykubelet.base.model.roster import Roster
+from pykubelet.base.model.mounts import Mounts, PodMounts
+from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.provide.cgroups.execute import PodCgroups
 
 log = Log("resources")
@@ -41,18 +41,11 @@ class ResourceInputs(Value):
     observed: Cell[Observed]
     mounts: Cell[Mounts]
 
-    def known(self) -> frozenset[PodUID]:
-        """Pods that keep their group."""
-        cells = (self.lifecycles.get().pods, self.roster.get().pods, self.observed.get().pods, self.mounts.get().pods)
-        unread = (ref.uid for ref in self.observed.get().unread)
-        return frozenset(uid for pods in cells for uid in pods).union(unread)
-
-    def lingering(self) -> frozenset[PodUID]:
-        """Pods that have ended or are unknown and still have volumes: their groups stay, as memory of volumes is charged to them."""
-        lives, roster, observed = self.lifecycles.get().pods, self.roster.get().pods, self.observed.get()
-        unread = {ref.uid for ref in observed.unread}
-        left = (uid for uid, pod in self.mounts.get().pods.items() if pod.volumes and uid not in unread)
-        return frozenset(uid for uid in left if _has_ended(lives.get(uid), uid in roster, observed.pods.get(uid)))
+    def unknown(self, uids: frozenset[PodUID]) -> frozenset[PodUID]:
+        """Those of the pods that do not keep their group."""
+        lives, observed = self.lifecycles.get().pods, self.observed.get()
+        unread = (ref.uid for ref in observed.unread)
+        return uids.difference(lives, self.roster.get().pods, observed.pods, self.mounts.get().pods, unread)
 
     def may_sweep(self) -> bool:
         """Whether groups of unknown pods may be removed. An unknown pod may be running until all sources have reported and the
@@ -60,20 +53,58 @@ class ResourceInputs(Value):
         return self.roster.get().sources_ready and self.observed.get().listed_at is not None
 
 
-def active_pods(lifecycles: Lifecycles, roster: Roster) -> dict[PodUID, Pod]:
-    """The pods whose requests count: those that are syncing or terminating, and admitted pods that have not started yet.
+class PodGroups:
+    """Which pods are active, and the groups of which stay because of volumes. It looks only at changed pods.
 
-    What a rejected pod requests may be too much to be summed up, and none of it is used.
+    `active`: the pods whose requests count. Those are syncing or terminating, or they are admitted and have not started yet. What a
+    rejected pod requests may be too much to be summed up, and none of it is used.
     """
-    stages = (Stage.SYNCING, Stage.TERMINATING)
-    active = {uid: item.pod for uid, item in roster.pods.items() if item.rejection is None}
-    rejected = roster.pods.keys() - active.keys()
-    for uid, entry in lifecycles.pods.items():
-        if entry.stage in stages and not entry.terminal and uid not in rejected:
-            active[uid] = entry.pod
-        else:
-            active.pop(uid, None)
-    return active
+
+    def __init__(self, inputs: ResourceInputs) -> None:
+        self._inputs = inputs
+        self._lives: Mapping[PodUID, PodLifecycle] = {}
+        self._wanted: Mapping[PodUID, RosterPod] = {}
+        self._mounts: Mapping[PodUID, PodMounts] = {}
+        #: Pods with volumes that no pod worker has, or that have ended.
+        self._left: dict[PodUID, None] = {}
+        self.active: Mapping[PodUID, Pod] = {}
+
+    def follow(self) -> None:
+        """Look at the pods that have changed."""
+        inputs = self._inputs
+        lives, wanted, mounts = inputs.lifecycles.get().pods, inputs.roster.get().pods, inputs.mounts.get().pods
+        changed = dict.fromkeys(changed_keys(self._lives, lives))
+        left = {**changed, **dict.fromkeys(changed_keys(self._mounts, mounts))}
+        changed |= dict.fromkeys(changed_keys(self._wanted, wanted))
+        self._lives, self._wanted, self._mounts = lives, wanted, mounts
+        news = {uid: pod for uid in changed if (pod := self._active_pod(uid)) is not self.active.get(uid)}
+        if news:
+            self.active = with_changes(self.active, news)
+        for uid in left:
+            mounted, life = mounts.get(uid), lives.get(uid)
+            if mounted is not None and mounted.volumes and (life is None or life.stage in ENDED_STAGES):
+                self._left[uid] = None
+            else:
+                self._left.pop(uid, None)
+
+    def _active_pod(self, uid: PodUID) -> Pod | None:
+        item, life = self._wanted.get(uid), self._lives.get(uid)
+        if item is not None and item.rejection is not None:
+            return None
+        if life is None:
+            return item.pod if item is not None else None
+        return life.pod if life.stage in (Stage.SYNCING, Stage.TERMINATING) and not life.terminal else None
+
+    def lingering(self) -> frozenset[PodUID]:
+        """Pods that have ended or are unknown and still have volumes: their groups stay, as memory of volumes is charged to them."""
+        observed = self._inputs.observed.get()
+        unread = {ref.uid for ref in observed.unread}
+        return frozenset(uid for uid in self._left if uid not in unread and not self._may_run(uid, observed))
+
+    def _may_run(self, uid: PodUID, observed: Observed) -> bool:
+        """Whether something of a pod that has not ended runs, or is about to."""
+        view = observed.pods.get(uid)
+        return uid not in self._lives and (uid in self._wanted or (view is not None and bool(view.running)))
 
 
 class ResourcesLoop:
@@ -91,7 +122,10 @@ class ResourcesLoop:
         self._inputs = inputs
         self._min_period_s = min_period_s
         self._period_s = period_s
-        self._seen: dict[PodUID, Pod] | None = None
+        self._pods = PodGroups(inputs)
+        #: When the pods have gone, of those of which groups may be made again.
+        self._gone: dict[PodUID, float] = {}
+        self._seen: Mapping[PodUID, Pod] | None = None
         self._lingering: frozenset[PodUID] = frozenset()
         self._lowered: frozenset[PodUID] = frozenset()
 
@@ -99,13 +133,15 @@ class ResourcesLoop:
         """Update the groups when pods change; never returns."""
         loop = asyncio.get_running_loop()
         complete_at, sweep_at, pause_s = loop.time() + self._period_s, -inf, SWEEP_S
+        has_swept = False
         while True:
             seen = self._inputs.lifecycles.get()
             if self._inputs.may_sweep():
                 await self._follow()
                 await self._lower()
                 if loop.time() >= sweep_at:
-                    await self._cgroups.sweep(self._inputs.known)
+                    await self._cgroups.sweep(self._inputs.unknown, self._gone if has_swept else None)
+                    has_swept = True
                     sweep_at, pause_s = loop.time() + pause_s, SWEEP.next_s(pause_s)
             await asyncio.sleep(self._min_period_s)
             next_at = max(sweep_at, loop.time()) if self._inputs.may_sweep() else inf
@@ -118,7 +154,10 @@ class ResourcesLoop:
                 if loop.time() >= complete_at:
                     complete_at = loop.time() + self._period_s
                     await self._complete()
-            if missing_keys(seen.pods, self._inputs.lifecycles.get().pods):
+            lives = self._inputs.lifecycles.get().pods
+            gone = [uid for uid in changed_keys(seen.pods, lives) if uid not in lives]
+            if gone:
+                self._gone |= dict.fromkeys(gone, loop.time())
                 sweep_at, pause_s = min(sweep_at, loop.time() + SWEEP_S), SWEEP_S
 
     async def _wait_change(self, seen: Lifecycles) -> None:
@@ -135,15 +174,16 @@ class ResourcesLoop:
                 wakeup.clear()
 
     async def _follow(self) -> None:
-        pods = self._active()
-        if self._seen is not None and _same(self._seen, pods):
+        self._pods.follow()
+        pods = self._pods.active
+        if self._seen is pods:
             return
-        await self._cgroups.update_qos(pods.values())
+        await self._cgroups.update_qos(pods)
         self._seen = pods
 
     async def _lower(self) -> None:
         """Lower the CPU time of groups that stay because of volumes. Those of most pods are gone by the second look."""
-        here = self._inputs.lingering()
+        here = self._pods.lingering()
         again = (here & self._lingering) - self._lowered
         for uid in sorted(again):
             log.info("CPU time lowered until the volumes of the pod are removed", uid=uid)
@@ -154,23 +194,12 @@ class ResourcesLoop:
         if self._inputs.observed.get().listed_at is not None:  # earlier, the groups may not exist yet
             await self._cgroups.retry_node_limits()
         if self._inputs.may_sweep():
-            self._seen = self._active()
-            await self._cgroups.update_qos(self._seen.values(), force=True)
-            await self._cgroups.sweep(self._inputs.known)
-
-    def _active(self) -> dict[PodUID, Pod]:
-        return active_pods(self._inputs.lifecycles.get(), self._inputs.roster.get())
-
-
-def _has_ended(life: PodLifecycle | None, is_desired: bool, view: PodView | None) -> bool:
-    """Whether nothing of a pod runs, and nothing of it is about to."""
-    if life is None:
-        return not is_desired and (view is None or not view.running)
-    return life.stage in ENDED_STAGES
-
-
-def _same(before: dict[PodUID, Pod], now: dict[PodUID, Pod]) -> bool:
-    return before.keys() == now.keys() and all(now[uid] is pod for uid, pod in before.items())
+            self._pods.follow()
+            self._seen = self._pods.active
+            await self._cgroups.update_qos(self._seen, force=True)
+            await self._cgroups.sweep(self._inputs.unknown)
+            latest = asyncio.get_running_loop().time() - self._period_s
+            self._gone = {uid: at for uid, at in self._gone.items() if at > latest}
 
 
 def _other_than(seen: Lifecycles) -> Callable[[Lifecycles], bool]:
