@@ -15,7 +15,7 @@ from support.reachable import container_sizes, holders, open_descriptors, reside
 
 from pykubelet.act.pods.worker import HISTORY_LINES
 from pykubelet.base.kit import metrics
-from pykubelet.base.kit.values import VERSIONS
+from pykubelet.base.kit.values import PART, VERSIONS
 from pykubelet.provide.placement.recording import KEPT_STEPS
 from pykubelet.report.events import correlate, loop, send
 
@@ -35,6 +35,8 @@ BOUNDED = {
     "_Buckets.counts": 100 * 24,  # as many series, of the API server too: kinds of requests come one by one
     "_History.edits": 12 * VERSIONS,  # of each cell with all pods
     "_Edit.keys": 48 * VERSIONS,
+    "VersionedMap._places": 24 * 7 * PART,  # keys that are gone stay until there are too many
+    "VersionedMap._own": 24 * 7,
     "Counter._values": 400,  # series of all counters together: status codes and error kinds come one by one
 }
 #: So many more entries than before are no leak.

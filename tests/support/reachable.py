@@ -19,6 +19,8 @@ from typing import Any
 
 import msgspec
 
+from pykubelet.base.kit.values import VersionedMap
+
 #: The agent; the packages of programs beside it begin with the same word.
 PACKAGE = "pykubelet"
 _INSIDE = "[]"
@@ -88,6 +90,11 @@ class _Walk:
             self._count(owner, value)
             for pair in value.copy().items():
                 self._add((owner + _INSIDE, item) for item in pair)
+        elif isinstance(value, VersionedMap):  # as a dict, and what it has beside its entries
+            self._count(owner, value)
+            for pair in value.items():
+                self._add((owner + _INSIDE, item) for item in pair)
+            self._add((name, item) for name, item in _attributes(value) if name != "VersionedMap._parts")
         elif isinstance(value, _COLLECTIONS):
             self._count(owner, value)
             self._add((owner + _INSIDE, item) for item in list(value))
