@@ -172,9 +172,13 @@ class ObjectsHandler:
                 stream.close()
                 raise
         parts = self._parts_of(asked)
-        page = await read_list(self._store, kind, namespace, options, parts.next_round)
-        listed = list_parts(self._store, kind, page.items)
-        return list_answer(accepted, kind, page, listed, self._store.now, parts)
+
+        async def listed() -> Answer:
+            page = await read_list(self._store, kind, namespace, options, parts.next_round)
+            found = list_parts(self._store, kind, page.items)
+            return list_answer(accepted, kind, page, found, self._store.now, parts)
+
+        return await (parts.former(listed) if options.token or options.match == "Exact" else listed())
 
     async def _write(self, asked: AskedRequest, verb: str, accepted: Accepted) -> Answer:
         async with self._fairness.body(asked.user, asked.request):

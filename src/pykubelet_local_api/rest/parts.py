@@ -12,7 +12,8 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
 import msgspec
 
-from pykubelet.net.http.server import Answer, Response, StreamedResponse
+from pykubelet.base.kit.values import replace
+from pykubelet.net.http.server import Answer, Closable, Response, StreamedResponse
 from pykubelet_local_api.rest.rounds import RequestRounds
 
 #: A part of more bytes is a large one. It is sent in pieces of so many bytes.
@@ -21,6 +22,8 @@ LARGE_PART = 64 << 10
 LARGE_OF_USER = 2
 #: A client that takes longer for a large part is disconnected.
 SEND_S = 30.0
+#: So long may a client take for a list at a former version.
+FORMER_S = 120.0
 
 
 class _Slots(msgspec.Struct):
@@ -33,16 +36,16 @@ class PartsOfUsers:
 
     def __init__(self) -> None:
         self._rounds = RequestRounds(1)
-        self._slots: dict[str, _Slots] = {}
+        self._slots: dict[tuple[str, bool], _Slots] = {}
 
     async def next_round(self, user: str) -> None:
         """Wait until a part may be made, or a part of a list be looked at."""
         await self._rounds.begin(user)
 
     @asynccontextmanager
-    async def slot(self, user: str) -> AsyncGenerator[None, None]:
-        """Hold one of the user's places for large parts."""
-        slots = self._slots.setdefault(user, _Slots(asyncio.Semaphore(LARGE_OF_USER)))
+    async def slot(self, user: str, *, is_former: bool = False) -> AsyncGenerator[None, None]:
+        """Hold one of the user's places for large parts, or for lists of former objects."""
+        slots = self._slots.setdefault((user, is_former), _Slots(asyncio.Semaphore(LARGE_OF_USER)))
         slots.users += 1
         try:
             async with slots.free:
@@ -50,7 +53,7 @@ class PartsOfUsers:
         finally:
             slots.users -= 1
             if not slots.users:
-                self._slots.pop(user, None)
+                self._slots.pop((user, is_former), None)
 
 
 class AnswerParts:
@@ -96,29 +99,46 @@ class AnswerParts:
             found = await make()
             if not isinstance(found, Response) or len(found.body) <= LARGE_PART:
                 return found
-            held.callback(asyncio.get_running_loop().call_later(SEND_S, self._abort).cancel)
-            pieces = _HeldPieces(found.body, held.pop_all())
-            return StreamedResponse(found.status, pieces, found.content_type, found.headers)
+            return self._held(
+                held, SEND_S, StreamedResponse(found.status, _sent(found), found.content_type, found.headers)
+            )
+
+    async def former(self, make: Callable[[], Awaitable[Answer]]) -> Answer:
+        """The answer with a list at a former version, whose objects are kept for it alone. Raises the error of `make`."""
+        async with AsyncExitStack() as held:
+            await held.enter_async_context(self._shared.slot(self._user, is_former=True))
+            found = await make()
+            return self._held(held, FORMER_S, found) if isinstance(found, StreamedResponse) else found
+
+    def _held(self, held: AsyncExitStack, limit_s: float, found: StreamedResponse) -> Answer:
+        """The answer, with a place held until it is sent or the client is disconnected."""
+        held.callback(asyncio.get_running_loop().call_later(limit_s, self._abort).cancel)
+        return replace(found, chunks=_HeldChunks(found.chunks, held.pop_all()))
 
 
-class _HeldPieces:
-    """The pieces of a body, for which a place is held until they are sent."""
+class _HeldChunks:
+    """The chunks of an answer for which a place is held until they are sent."""
 
-    def __init__(self, body: bytes, held: AsyncExitStack) -> None:
-        self._pieces = _pieces(body)
+    def __init__(self, chunks: AsyncIterator[bytes], held: AsyncExitStack) -> None:
+        self._chunks = chunks
         self._held = held
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
     async def __anext__(self) -> bytes:
-        for piece in self._pieces:
-            return piece
-        raise StopAsyncIteration
+        return await anext(self._chunks)
 
     async def aclose(self) -> None:
-        """Give the place back."""
-        await self._held.aclose()
+        """End the answer, and give the place back."""
+        async with self._held:
+            if isinstance(self._chunks, Closable):
+                await self._chunks.aclose()
+
+
+async def _sent(found: Response) -> AsyncGenerator[bytes, None]:
+    for piece in _pieces(found.body):
+        yield piece
 
 
 def _pieces(data: bytes) -> Iterator[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 MANY, KEPT_BYTES = 30, 8 << 20
 #: A connection with TLS, on both sides in this process.
 CONNECTION_BYTES = 256 << 10
-LABELS = {"a": "x"} | {f"k{number}": "x" for number in range(20_000)}
+LABELS = {"a": "x"} | {f"k{number}": f"value-{number}" for number in range(20_000)}
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +40,17 @@ def opened(pod: PodClient, path: str, accept: str) -> list[http.client.HTTPSConn
     """Many connections of the pod, each with one request."""
     found = [pod.connect() for _ in range(MANY)]
     for connection in found:
+        vars(connection)["_create_connection"] = with_small_buffer
         connection.request("GET", path, headers=pod.headers | {"Accept": accept})
     return found
+
+
+def with_small_buffer(address: tuple[str, int], *_: object) -> socket.socket:
+    """A connection for which the kernel keeps little, so that the server keeps what is not read."""
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    made.connect(address)
+    return made
 
 
 def version_of(api: MeasuredApi) -> str:
@@ -78,6 +88,7 @@ def test_many_watches_of_a_large_object_hold_nothing_up(api: MeasuredApi, select
     [
         f"{MAPS}/big",
         MAPS,
+        f"{MAPS}?resourceVersion=VERSION&resourceVersionMatch=Exact",
         f"{MAPS}?watch=1",
         f"{MAPS}?watch=1&labelSelector=a",
         f"{MAPS}?watch=1&resourceVersion=VERSION&labelSelector=a",
