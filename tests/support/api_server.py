@@ -14,6 +14,7 @@ import ssl
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import urlencode
 
@@ -305,7 +306,8 @@ class FakeApiServer:
                 if sent.path.endswith(ending):
                     return _json(answer(sent.body), 201)
         nowhere: Any = None
-        connection = ServedConnection(nowhere, nowhere, body=cast(Body, _ReadBody(raw)))
+        writer: Any = SimpleNamespace(transport=SimpleNamespace(abort=_nothing))
+        connection = ServedConnection(nowhere, writer, body=cast(Body, _ReadBody(raw)))
         return await self._api(self._asked(sent), connection)
 
     def _asked(self, sent: Sent) -> Request:
@@ -387,3 +389,7 @@ async def _refuse_streams(asked: AskedRequest) -> Answer:
 
 def _json(body: Json, status: int) -> Response:
     return Response(status, _ENCODE(body), "application/json")
+
+
+def _nothing() -> None:
+    """What the end of a connection does that there is not."""
