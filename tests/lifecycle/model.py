@@ -86,8 +86,8 @@ class Model:
     def _counted(self) -> list[Instance]:
         """The instances that ran, without those that were started in a sandbox while it ended [D].
 
-        One whose start the end of the agent cut off before its process was there has not run, whatever the runtime reports of it
-        (StartError): a pod that never restarts must not fail because of it [D].
+        One whose start the end of the agent cut off has not run, whatever the runtime reports of it (StartError): a pod that
+        never restarts must not fail because of it [D].
         """
         return [
             i for i in self.pod.instances if i.started_at is not None and not (self.is_useless(i) or self.is_unseen(i))

@@ -261,9 +261,7 @@ class RealNode:
         instance = self._instances[container.id]
         if instance.started_at is None or (container.state == pb.CONTAINER_EXITED and instance.ended_at is None):
             status = (await client.container_status(ContainerID(container.id))).status
-            if status.started_at > 0 or (
-                status.state == pb.CONTAINER_EXITED and not self._is_cut_off(instance, status.message)
-            ):
+            if status.started_at > 0 or (status.state == pb.CONTAINER_EXITED and not self._is_cut_off(instance)):
                 instance.started_at = max(status.started_at / 1e9, instance.created_at)
             if status.state == pb.CONTAINER_EXITED and instance.ended_at is None:
                 instance.ended_at, instance.code, instance.reason = (
@@ -284,11 +282,10 @@ class RealNode:
             at = made.created_at - 0.001
             pod.instances += [Instance("", made.name, made.box, n, n, at, tried=True) for n in range(least, made.count)]
 
-    def _is_cut_off(self, instance: Instance, message: str) -> bool:
+    def _is_cut_off(self, instance: Instance) -> bool:
         """Whether its start has failed because the agent that asked for it ended: it never ran. A real runtime reports that as
-        an exit with the reason StartError, at any time, also when the next agent has started the successor. It may have run if
-        the runtime's `message` is that its task could not be started."""
-        return not message.startswith("failed to start containerd task ") and any(
+        an exit with the reason StartError, at any time, also when the next agent has started the successor."""
+        return any(
             life.ended_at is not None and life.began_at <= instance.created_at <= life.ended_at for life in self.lives
         )
 

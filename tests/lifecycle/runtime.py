@@ -23,9 +23,11 @@ from pykubelet.testing.cri.in_memory import MemoryChannel, MemoryCriClient, Memo
 
 #: How long an event, a changed status, a call or its answer may be under way: seconds.
 LAGS = (0.0, 0.0, 0.01, 0.03, 0.08, 0.2)
-#: containerd's message for a container whose start it has ended because its caller was gone; whether its process was there.
-HAS_RUN = 'failed to start containerd task "a": context canceled: unknown'
-CUT_OFF = ("failed to create containerd task: failed to create shim task: context canceled: unknown", HAS_RUN)
+#: containerd's messages for a container whose start it has ended because its caller was gone.
+CUT_OFF = (
+    "failed to create containerd task: failed to create shim task: context canceled: unknown",
+    'failed to start containerd task "a": context canceled: unknown',
+)
 #: Calls that change something.
 EFFECTS = frozenset(
     {
@@ -76,18 +78,11 @@ class OrderedRuntime(MemoryRuntime):
             found[1].tried = True
 
     def _start_is_cut_off(self, container_id: str) -> None:
-        """The agent that asked for it has ended. The runtime has not begun, or ends the start before or after the process is there."""
+        """The agent that asked for it has ended. The runtime has not begun, or ends the start."""
         container, message = self.state.containers.get(container_id), self._random.choice(("", *CUT_OFF))
         if not message or container is None or container.state != pb.CONTAINER_CREATED or not container.sandbox.ready:
             return
         self._cut_off[container_id] = message
-        if message == HAS_RUN:
-            self._by[container_id] = By.ITSELF
-            container.state = pb.CONTAINER_RUNNING
-            self._notify(HintKind.STARTED, container_id, container.sandbox)
-            self.state.end(container, 128, "StartError")
-            if (hidden := self._unseen.get(container_id)) is not None:
-                self._show(container_id, hidden)
         container.state, container.exit_code, container.reason = pb.CONTAINER_EXITED, 128, "StartError"
         container.finished_at = int(self.clock.wall() * 1e9)
 

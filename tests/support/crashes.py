@@ -285,12 +285,7 @@ class Life:
         return all(name in pods and is_ready(pods[name]) for name in names)
 
     def _over(self, pods: dict[str, Json]) -> bool:
-        """`once` has ended. A kill during its start may have left open whether it ran: then it is not started again."""
-        if "once" not in pods:
-            return False
-        ended = container_status(pods["once"])["state"].get("terminated", {})
-        is_open = bool(self._allowed["once/main"]) and ended.get("reason") == "StartError"
-        return bool(pods["once"]["status"]["phase"] == ("Failed" if is_open else "Succeeded"))
+        return "once" in pods and pods["once"]["status"]["phase"] == "Succeeded"
 
     def _restarted(self, pods: dict[str, Json]) -> bool:
         return "crasher" in pods and bool(container_status(pods["crasher"])["restartCount"] >= 1)

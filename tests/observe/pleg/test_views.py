@@ -63,8 +63,8 @@ def box(attempt: int = 0, state: pb.PodSandboxState = pb.SANDBOX_READY) -> pb.Po
         (
             0,
             "StartError",
-            'failed to start containerd task "a": context canceled: unknown',  # its process may have run
-            ObservedState.EXITED,
+            'failed to start containerd task "a": context canceled: unknown',
+            ObservedState.CREATED,
         ),
         (0, "StartError", "the hook was stopped: signal: killed", ObservedState.EXITED),
         (0, "StartError", 'exec: "nothing": executable file not found in $PATH: unknown', ObservedState.EXITED),

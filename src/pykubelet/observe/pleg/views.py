@@ -38,8 +38,6 @@ REASON_LIMIT, MESSAGE_LIMIT, CPUSET_LIMIT = 256, 8 << 10, 4 << 10
 #: reason is that of every failed start (START_ERROR).
 _CALLER_GONE = "context canceled"
 _SHIM, _SHIM_KILLED = "failed to start shim: ", "signal: killed"
-#: Its message for a start that failed when the task was there: the process may have run for a moment, and may have ended by itself.
-_MAY_HAVE_RUN = "failed to start containerd task "
 
 
 def state_of(container: pb.Container) -> ObservedState:
@@ -73,17 +71,16 @@ def updated_view(known: ContainerView, status: pb.ContainerStatus) -> ContainerV
 
 
 def _state(status: pb.ContainerStatus) -> ObservedState:
-    """The state of a container; CREATED if its start was interrupted by the end of the agent before its process was there.
+    """The state of a container; CREATED if its start was interrupted by the end of the agent.
 
-    Such a container has never run, so a pod with restartPolicy Never must not fail because of it, and its successor is no restart.
+    Such a container has not run, so a pod with restartPolicy Never must not fail because of it, and its successor is no restart. Its
+    process may have been there for a moment, which the runtime does not state; that a program is started twice is documented for Jobs.
     """
     is_cut = status.reason == START_ERROR and not status.started_at and _is_caller_gone(status.message)
     return ObservedState.CREATED if is_cut and status.state == pb.CONTAINER_EXITED else _STATES[status.state]
 
 
 def _is_caller_gone(message: str) -> bool:
-    if message.startswith(_MAY_HAVE_RUN):
-        return False
     return _CALLER_GONE in message or _SHIM_KILLED in message.partition(_SHIM)[2]
 
 
