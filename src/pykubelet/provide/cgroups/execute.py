@@ -112,7 +112,7 @@ class PodCgroups:
         self._retry_limits = retry_limits
         self._paths: dict[PodUID, str] = {}
         self._active: Mapping[PodUID, Pod] = {}
-        #: Of the active pods; and their sums.
+        #: What each active pod requests, and the sums by QoS class.
         self._shares: dict[PodUID, decide.Share] = {}
         self._sums = Counter[tuple[QOSClass, str]]()
         self._applied: dict[QOSClass, CgroupLimits] = {}

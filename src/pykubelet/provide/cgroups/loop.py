@@ -54,7 +54,7 @@ class ResourceInputs(Value):
 
 
 class PodGroups:
-    """Which pods are active, and the groups of which stay because of volumes. It looks only at changed pods.
+    """Which pods are active, and which have ended but keep their group because of their volumes. It looks only at changed pods.
 
     `active`: the pods whose requests count. Those are syncing or terminating, or they are admitted and have not started yet. What a
     rejected pod requests may be too much to be summed up, and none of it is used.
@@ -123,7 +123,7 @@ class ResourcesLoop:
         self._min_period_s = min_period_s
         self._period_s = period_s
         self._pods = PodGroups(inputs)
-        #: When the pods have gone, of those of which groups may be made again.
+        #: Pods that have gone, and when: the runtime may make their groups again.
         self._gone: dict[PodUID, float] = {}
         self._seen: Mapping[PodUID, Pod] | None = None
         self._lingering: frozenset[PodUID] = frozenset()
