@@ -24,6 +24,8 @@ pytestmark = pytest.mark.integration
 
 RACES = 40
 SLOWEST_START_S = 0.15
+#: containerd's message for a start that failed when the task was there.
+CUT_LATE = "failed to start containerd task "
 
 
 async def cut_off(client: CriClient, container: ContainerID, after_s: float) -> None:
@@ -56,7 +58,8 @@ def known_processes(testbed: Testbed) -> set[str]:
 async def test_containers_whose_start_was_cut_off_can_be_removed(testbed: Testbed, tmp_path: Path) -> None:
     """containerd 1.6 loses sight of about one process in twenty; later ones of none. None may be left, and none run.
 
-    What counts as never started has not run.
+    What counts as never started has not run, unless the start was cut off when the task was there already: its process may
+    have run until the runtime killed it, which no answer of the runtime states.
     """
     chance = random.Random()
     runs = tmp_path / "runs"
@@ -85,7 +88,8 @@ async def test_containers_whose_start_was_cut_off_can_be_removed(testbed: Testbe
         container = ContainerID(await client.create_container(sandbox, wanted, config))
         await cut_off(client, container, chance.uniform(0.0, SLOWEST_START_S))
         status = (await client.container_status(container)).status
-        if started_view(status, sandbox).state is ObservedState.CREATED:
+        is_cut_late = status.message.startswith(CUT_LATE)
+        if started_view(status, sandbox).state is ObservedState.CREATED and not is_cut_late:
             assert not (runs / str(number)).exists(), f"it has run: {status.message}"
         return container
 
