@@ -37,7 +37,8 @@ _IDLE_S = 20.0
 #: What an interpreter reports about itself once it has imported the agent: an extension may switch the GIL on again.
 _QUESTION = """
 import json, platform, sys, sysconfig
-import pykubelet.app.wiring
+from pykubelet.app.wiring import LATE
+[__import__(name) for name in LATE]
 from google.protobuf.internal import api_implementation
 print(json.dumps({
     "version": f"{platform.python_implementation()} {platform.python_version()}",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import inspect
 import os
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from support.logs import logging_restored
 from pykubelet.app.flags import parse_command_line
 from pykubelet.app.load import load, read_host, swap_on
 from pykubelet.app.run import flush_regularly
+from pykubelet.app.wiring import LATE, Agent
 from pykubelet.base.kit.log import Log, set_up_logging
 from pykubelet.base.model import version
 from pykubelet.config.errors import ConfigError
@@ -23,6 +27,18 @@ from pykubelet.config.errors import ConfigError
 HEADER = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 # What kubeadm matches the whole trimmed output of `kubelet --version` against.
 KUBEADM = re.compile(r"^\s*Kubernetes v((0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)([-0-9a-zA-Z_\.+]*)?)\s*$")
+#: What `Agent.start` imports after it has opened the ports.
+IMPORT_LATE = "from pykubelet.app.wiring import LATE; [__import__(name) for name in LATE];"
+#: The most modules of the agent that are imported before the health port answers, and some packages of which it needs little.
+MOST_EARLY = 340
+LATE_PACKAGES = (
+    "act.pods.",
+    "act.runtime.lifecycle.",
+    "desired.roster.loop",
+    "observe.probes.",
+    "provide.volumes.",
+    "provide.placement.",
+)
 SEMVER = re.compile(r"1\.37\.2\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*")
 
 
@@ -103,17 +119,33 @@ def test_a_node_that_stands_alone_starts_without_what_it_does_not_use() -> None:
         }
     )
     code = (
-        f"import sys; import pykubelet.app.load, pykubelet.app.run; heavy = {heavy!r} & set(sys.modules);"
+        f"import sys; import pykubelet.app.load, pykubelet.app.run; {IMPORT_LATE} heavy = {heavy!r} & set(sys.modules);"
         "sys.exit(str(heavy) if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_health_port_does_not_wait_for_what_acts_on_pods() -> None:
+    code = (
+        "import sys, pykubelet.app.load, pykubelet.app.run;"
+        "print(*(name for name in sys.modules if name.startswith('pykubelet.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    early = [name.removeprefix("pykubelet.") for name in done.stdout.split()]
+    assert [name for name in early if name.startswith(LATE_PACKAGES)] == []
+    assert len(early) <= MOST_EARLY
+
+
+def test_what_the_start_imports_late_is_imported_in_a_thread() -> None:
+    start = ast.parse(textwrap.dedent(inspect.getsource(Agent.start)))
+    assert {node.module for node in ast.walk(start) if isinstance(node, ast.ImportFrom)} == set(LATE)
+
+
 def test_no_value_is_a_dataclass() -> None:
     """Each costs a start a millisecond; the one that is left needs a field that does not count (config/schema)."""
     code = (
-        "import dataclasses, sys, pykubelet.app.run;"
+        f"import dataclasses, sys, pykubelet.app.run; {IMPORT_LATE}"
         "found = [name for module in list(sys.modules.values()) if module.__name__.startswith('pykubelet.')"
         " for name, each in vars(module).items() if isinstance(each, type) and dataclasses.is_dataclass(each)];"
         "print(*sorted(set(found)))"

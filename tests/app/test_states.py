@@ -144,12 +144,16 @@ def test_the_agent_starts_whatever_its_files_have(
         )
     try:
         assert wait_healthy(process, port), (tmp_path / "log").read_text()
+        host.wait_until(lambda: aside <= set_aside(root), 60, 0.05)  # files are still read when the health port answers
     finally:
         process.terminate()
         process.wait(60)
         host.unmount_below(root)  # the agent mounts its root directory on itself
-    found = {path.name for path in root.iterdir()}
-    assert {name for name in found if ".version-" in name or ".corrupt-" in name} == aside
+    assert set_aside(root) == aside
+
+
+def set_aside(root: Path) -> set[str]:
+    return {path.name for path in root.iterdir() if ".version-" in path.name or ".corrupt-" in path.name}
 
 
 def wait_healthy(process: subprocess.Popen[bytes], port: int) -> bool:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pykubelet.act.pods.restarts import AskForRestart
-from pykubelet.act.pods.tools import MakeNeed
 from pykubelet.base.kit.cells import (
     Cell,
     CellWriter,
@@ -39,7 +37,6 @@ from pykubelet.base.model.roster import ApiPods, Roster, SourceChanged
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.config.settings import Settings
-from pykubelet.desired.roster.model import AskExtensions
 from pykubelet.desired.sources.quarantine import Quarantine
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.host.cgroups.cgroups import Cgroups
@@ -51,12 +48,17 @@ from pykubelet.edges.plugins.credential_config import Providers
 from pykubelet.observe.eviction.model import AskForRanking, EvictionPeriods
 from pykubelet.observe.node.runtime import RuntimePeriods
 from pykubelet.observe.pleg.decide import RelistPeriods
-from pykubelet.observe.probes.execute import Prober
 from pykubelet.provide.cgroups.model import CgroupDriver
-from pykubelet.provide.images.model import AskForPull, AskForRemovalOrder
-from pykubelet.provide.placement.cpu_policy import ChooseCpus
-from pykubelet.provide.placement.memory_hints import ChooseNodes
-from pykubelet.provide.volumes.kind import ExtensionVolumes
+
+if TYPE_CHECKING:  # what extensions and components are asked by, which most of the start does without
+    from pykubelet.act.pods.restarts import AskForRestart
+    from pykubelet.act.pods.tools import MakeNeed
+    from pykubelet.desired.roster.model import AskExtensions
+    from pykubelet.observe.probes.execute import Prober
+    from pykubelet.provide.images.model import AskForPull, AskForRemovalOrder
+    from pykubelet.provide.placement.cpu_policy import ChooseCpus
+    from pykubelet.provide.placement.memory_hints import ChooseNodes
+    from pykubelet.provide.volumes.kind import ExtensionVolumes
 
 T = TypeVar("T")
 
@@ -207,6 +209,11 @@ class SharedParts(Value):
     extensions_wanted: Mailbox[ExtensionWanted]
     periods: Periods = Periods()
     kernel_log: KernelLog | None = None
+
+    @property
+    def forgets_probes(self) -> bool:
+        """Whether containers count as not started after a restart of the agent, until they are probed again."""
+        return self.settings.enabled("ChangeContainerStatusOnKubeletRestart")
 
 
 Loops = list[tuple[str, Coroutine[Any, Any, None]]]

@@ -5,7 +5,6 @@ If a step fails that the agent can work without, it logs a warning; otherwise it
 
 from __future__ import annotations
 
-from pykubelet.act.pods.hooks import FILE as HOOKS
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.paths import CONTAINER_LOG_LINKS, Paths
 from pykubelet.config.settings import Settings
@@ -92,6 +91,8 @@ def forget_outdated(root: str) -> None:
     try:
         if not is_of_another(read_bytes(f"{root}/{ALLOCATED}", MAX_STATE_BYTES)):
             return
+        from pykubelet.act.pods.hooks import FILE as HOOKS  # it is rare, and the health port does not wait for it
+
         removed = [remove_file(f"{root}/{name}") for name in ("pod_statuses", HOOKS, f"{HOOKS}.bak")]
         if any(removed):
             log.info("what an earlier run has kept of pods is not used: another agent has run since")

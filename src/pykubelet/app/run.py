@@ -42,6 +42,7 @@ GC_THRESHOLDS = (20_000, 20, 50)
 def run(settings: Settings) -> int:
     """Run until a signal to stop. Returns the exit code; 0: stopped by a signal, or `--runonce` started all pods."""
     spare_memory()
+    _tune()
     set_up_logs(settings)
     faulthandler.enable()  # a signal such as SIGSEGV leaves the stacks of all threads
     log.info(
@@ -159,7 +160,7 @@ async def _run_agent(agent: Agent, settings: Settings, stop: asyncio.Event, reco
     """Run an agent until it is to end. Returns the exit code; None: the agent must be built again."""
     if not await _started(agent, stop):
         return 0
-    _settle()
+    gc.freeze()
     if settings.log_routing.splitStream and settings.log_buffer_bytes:
         agent.supervisor.start_root("log-flush", flush_regularly(settings.config.logging.flushFrequency.s))
     once = None
@@ -182,15 +183,14 @@ async def _started(agent: Agent, stop: asyncio.Event) -> bool:
     return True
 
 
-def _settle() -> None:
-    """Tune thread switching and garbage collection after the start.
+def _tune() -> None:
+    """Tune thread switching and garbage collection.
 
-    Threads do short work beside the event loop, so they switch more often than Python's default of 5 ms. Objects that live as
-    long as the process are excluded from garbage collection, and collections are made rare: there are few cycles (failed
-    tasks), and a full collection over all loaded modules takes 30 ms, possibly while a pod starts.
+    Threads do short work beside the event loop, and the imports of the start, so they switch more often than Python's default of 5 ms.
+    Collections are made rare: there are few cycles (failed tasks), and a full collection over all loaded modules takes 30 ms, possibly
+    while a pod starts. After the start, `gc.freeze` excludes what lives as long as the process.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
 
 

@@ -114,14 +114,9 @@ def wire_eviction(m: SharedParts, cells: Cells, points: Points) -> EvictionLoop:
     )
 
 
-def forgets_probes(m: SharedParts) -> bool:
-    """Whether containers count as not started after a restart of the agent, until they are probed again."""
-    return m.settings.enabled("ChangeContainerStatusOnKubeletRestart")
-
-
 def wire_observe(m: SharedParts, cells: Cells, earlier: Mapping[PodUID, PodStatus], points: Points) -> Loops:
     """The rest of observe: the probes write ProbeResults, the plugin watcher writes Plugins."""
-    had, keeps = earlier_results(earlier.values()), not forgets_probes(m)
+    had, keeps = earlier_results(earlier.values()), not m.forgets_probes
     inputs = ProbeInputs(cells.lifecycles.cell, cells.observed.cell, cells.node.cell, cells.starts.cell, had, keeps)
     ends = (cells.probes.writer, cells.probe_diagnostics.writer)
     cpus = max(1, m.machine.cpu_milli // 1000)

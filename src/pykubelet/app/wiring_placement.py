@@ -26,8 +26,7 @@ from pykubelet.provide.claims.loop import ClaimInputs, ClaimsLoop
 from pykubelet.provide.claims.model import Cache
 from pykubelet.provide.claims.operations import ClaimOperations
 from pykubelet.provide.claims.slices import SliceCleaner
-from pykubelet.provide.claims.state import StateError
-from pykubelet.provide.claims.store import STATE_FILE, ClaimStore
+from pykubelet.provide.claims.store import ClaimStore
 from pykubelet.provide.placement.cpu_state import FIRST_FORMAT, ContainerIds
 from pykubelet.provide.placement.cpusets import CpusetLoop
 from pykubelet.provide.placement.devices.device_files import DeviceFiles
@@ -110,15 +109,6 @@ async def _containers(m: SharedParts) -> ContainerIds:
         container.id: (container.labels.get(POD_UID, ""), container.labels.get(CONTAINER_NAME, ""))
         for container in containers
     }
-
-
-def load_claims(m: SharedParts) -> tuple[ClaimStore, Cache]:
-    """The claims of an earlier run of the agent. Raises AgentStartError for a bad state file."""
-    store = ClaimStore(f"{m.settings.flags.root_dir}/{STATE_FILE}", m.flight)
-    try:
-        return store, store.load()
-    except StateError as error:
-        raise AgentStartError(str(error)) from error
 
 
 def wire_claims(m: SharedParts, cells: Cells, loaded: tuple[ClaimStore, Cache], client: ApiClient | None) -> Loops:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 
 from pykubelet.app.parts import Cells, Loops, Points, SharedParts
 from pykubelet.app.prepare import AgentStartError
@@ -26,7 +26,6 @@ from pykubelet.net.grpc.server import RpcServer
 from pykubelet.net.grpc.services import Services
 from pykubelet.net.http.client_hello import ContextsByGroup
 from pykubelet.net.http.server import JSON, Answer, Handler, Request, Response, ServedConnection
-from pykubelet.provide.volumes.plan import PLUGINS
 from pykubelet.serve.auth.auth_filter import AuthFilter, Reviewers, auth_rules
 from pykubelet.serve.endpoints.api_routes import ApiHandler
 from pykubelet.serve.endpoints.browsers import for_own_hosts, node_names
@@ -152,7 +151,7 @@ def endpoint_inputs(
     m: SharedParts, cells: Cells, pods: KnownPods, checks: Mapping[str, Check], explained: ExplainRoute, page: NodePage
 ) -> EndpointInputs:
     """The inputs of the handlers in the endpoint table."""
-    started_at, gates = m.clock.wall(), m.settings.gates.all()
+    started_at, gates = m.clock.wall(), cache(m.settings.gates.all)
     node, machine = cells.node.cell.get().name, machine_facts(m.machine)
     return EndpointInputs(
         settings=m.settings,
@@ -242,15 +241,17 @@ def explain_inputs(m: SharedParts, cells: Cells, points: Points) -> AskInputs:
     )
 
 
-def metrics_inputs(m: SharedParts, cells: Cells, gates: Mapping[str, tuple[bool, str]]) -> MetricsInputs:
-    """The values of the cells at the time of the scrape."""
+def metrics_inputs(m: SharedParts, cells: Cells, gates: Callable[[], Mapping[str, tuple[bool, str]]]) -> MetricsInputs:
+    """The values of the cells at the time of the scrape. `gates`: every feature gate of the release, whether it is on, and its stage."""
+    from pykubelet.provide.volumes.plan import PLUGINS  # all kinds of volumes; the health port does not wait for them
+
     return MetricsInputs(
         roster=cells.roster.cell.get(),
         lifecycles=cells.lifecycles.cell.get(),
         observed=cells.observed.cell.get(),
         statuses=cells.statuses.cell.get(),
         node=cells.node.cell.get(),
-        gates=gates,
+        gates=gates(),
         version=m.settings.kubernetes_version,
         release=m.settings.release,
         build=build_labels(),

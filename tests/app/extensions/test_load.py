@@ -143,6 +143,7 @@ def test_a_program_is_a_process_of_its_own(tmp_path: Path) -> None:
 def test_the_agent_imports_nothing_of_it_without_extensions() -> None:
     script = (
         "import sys, pykubelet.app.cli, pykubelet.app.run, pykubelet.app.wiring_cluster\n"
+        "from pykubelet.app.wiring import LATE\n[__import__(name) for name in LATE]\n"
         "print([name for name in sys.modules if name.startswith(('pykubelet.extension', 'pykubelet.app.extensions'))])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

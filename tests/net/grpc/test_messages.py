@@ -12,6 +12,8 @@ from pykubelet.net.grpc.messages import import_protobuf
 import_protobuf()
 import_protobuf()
 import pykubelet.app.run
+from pykubelet.app.wiring import LATE
+[__import__(name) for name in LATE]
 from pykubelet.edges.cri import cri_pb2
 
 assert cri_pb2.VersionRequest.FromString(cri_pb2.VersionRequest(version="v1").SerializeToString()).version == "v1"

@@ -13,7 +13,6 @@ from typing import Any
 from msgspec.structs import asdict
 
 from pykubelet import __version__
-from pykubelet.act.pods.recording import record
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import encode
 from pykubelet.base.api.times import parse_time
@@ -43,7 +42,6 @@ from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.base.model.waits import MODULES, Wait
 from pykubelet.net.http.server import JSON, Request, Response, text
 from pykubelet.observe.eviction.model import AskForRanking
-from pykubelet.provide.placement.recording import record_placement
 from pykubelet.serve.explain.columns import columns_of
 from pykubelet.serve.explain.node import (
     api_document,
@@ -210,6 +208,8 @@ async def _left_volumes(inputs: AskInputs, clock: Clock) -> list[Document]:
 
 def _placement_recording(inputs: AskInputs) -> Document | None:
     """The newest decisions of placement, as `pykubelet replay` reads them; None if there are none."""
+    from pykubelet.provide.placement.recording import record_placement  # the health port does not wait for it
+
     return record_placement(inputs.diagnostics.placement.get().steps, __version__)
 
 
@@ -371,6 +371,8 @@ def _pod_of(inputs: AskInputs, uid: PodUID) -> tuple[core.Pod, PodLifecycle | No
 
 def recording_document(inputs: AskInputs, uid: PodUID) -> Document | None:
     """The newest steps of the pod's state machine, as `pykubelet replay` reads them; None if there are none."""
+    from pykubelet.act.pods.recording import record  # the health port does not wait for it
+
     found = inputs.diagnostics.workers.get().pods.get(uid)
     return record(found.steps, __version__) if found is not None else None
 
