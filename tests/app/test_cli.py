@@ -19,10 +19,12 @@ from support.logs import logging_restored
 from pykubelet.app.flags import parse_command_line
 from pykubelet.app.load import load, read_host, swap_on
 from pykubelet.app.run import flush_regularly
-from pykubelet.app.wiring import LATE, Agent
+from pykubelet.app.wiring import Agent
+from pykubelet.app.wiring_server import metrics_inputs
 from pykubelet.base.kit.log import Log, set_up_logging
 from pykubelet.base.model import version
 from pykubelet.config.errors import ConfigError
+from pykubelet.serve.explain.documents import _placement_recording, recording_document
 
 HEADER = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 # What kubeadm matches the whole trimmed output of `kubelet --version` against.
@@ -137,9 +139,13 @@ def test_the_health_port_does_not_wait_for_what_acts_on_pods() -> None:
     assert len(early) <= MOST_EARLY
 
 
-def test_what_the_start_imports_late_is_imported_in_a_thread() -> None:
-    start = ast.parse(textwrap.dedent(inspect.getsource(Agent.start)))
-    assert {node.module for node in ast.walk(start) if isinstance(node, ast.ImportFrom)} == set(LATE)
+def test_what_is_imported_late_is_imported_in_a_thread() -> None:
+    functions = (Agent.start, metrics_inputs, recording_document, _placement_recording)
+    trees = (ast.parse(textwrap.dedent(inspect.getsource(function))) for function in functions)
+    named = {node.module for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    code = f"import sys, pykubelet.app.run; {IMPORT_LATE} print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert len(named) == 7 and named <= set(done.stdout.split())
 
 
 def test_no_value_is_a_dataclass() -> None:

@@ -62,7 +62,9 @@ if TYPE_CHECKING:
 
 log = Log("app")
 #: The modules that `Agent.start` imports when the ports are open: with the components that they wire, a third of the agent's.
+#: `recording` is imported with them because an answer of the root-only socket needs it.
 LATE = (
+    "pykubelet.act.pods.recording",
     "pykubelet.app.wiring_observe",
     "pykubelet.app.wiring_placement",
     "pykubelet.app.wiring_pods",
