@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from pykubelet.edges.host.devices.loops import find_loops, wait_let_go
 from pykubelet.edges.host.fs import files, trees
-from pykubelet.edges.host.fs.errors import HostError, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating
 from pykubelet.edges.host.fs.mounts import mounts_of, read_fs_usage, read_mounts
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.net.grpc.status import Code, RpcError
@@ -79,7 +79,7 @@ class VolumeStore:
     def is_image_unused(self, volume: LocalVolume) -> bool:
         """Whether the file system of an image is smaller than the image, because an earlier growth was interrupted."""
         source = self.source(volume)
-        with translating("read", source), open(source, "rb") as image:
+        with Translating("read", source), open(source, "rb") as image:
             image.seek(ext4.OFFSET)
             return ext4.is_smaller(image.read(ext4.LENGTH), os.stat(source).st_size)
 
@@ -107,7 +107,7 @@ class VolumeStore:
         if volume.backing is Backing.DIRECTORY:
             used = (self._quotas.read_use(source) or (0, 0))[0]
         else:
-            with translating("stat", source):
+            with Translating("stat", source):
                 used = os.stat(source).st_blocks * files.STAT_BLOCK if os.path.lexists(source) else 0
         return max(0, volume.capacity_bytes - used)
 
@@ -134,7 +134,7 @@ class VolumeStore:
     def resize_image(self, volume: LocalVolume) -> bool:
         """Make the image as large as the volume's capacity; it never shrinks. Returns whether it grew."""
         source = self.source(volume)
-        with translating("truncate", source):
+        with Translating("truncate", source):
             if os.stat(source).st_size >= volume.capacity_bytes:
                 return False
             os.truncate(source, volume.capacity_bytes)

@@ -11,7 +11,7 @@ import stat
 import threading
 
 from pykubelet.edges.host.fs import files
-from pykubelet.edges.host.fs.errors import translating
+from pykubelet.edges.host.fs.errors import Translating
 from pykubelet.edges.host.fs.files import FileKind
 from pykubelet_cri_docker.cdi.edits import BLOCK, CHARACTER, HostNode
 
@@ -43,7 +43,7 @@ class OwnNodes:
                 files.remove_file(f"{self._directory}/{name}")
         files.remove_file(path)  # not finished by a killed program
         kind = stat.S_IFBLK if wanted.types == BLOCK else stat.S_IFCHR
-        with translating("mknod", path):
+        with Translating("mknod", path):
             os.mknod(path, kind | 0o600, os.makedev(wanted.major, wanted.minor))
         files.change_owner(path, wanted.uid, wanted.gid)
         files.change_mode(path, wanted.mode)

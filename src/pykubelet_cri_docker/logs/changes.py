@@ -12,7 +12,7 @@ import struct
 from contextlib import suppress
 
 from pykubelet.edges.host.fs import libc
-from pykubelet.edges.host.fs.errors import translating
+from pykubelet.edges.host.fs.errors import Translating
 from pykubelet.edges.host.fs.inotify import EventKind
 
 _ONESHOT = 0x8000_0000
@@ -25,14 +25,14 @@ class Changes:
     """The directories that are watched, each by a key. All methods but `watch` are for the event loop."""
 
     def __init__(self) -> None:
-        with translating("inotify_init", ""):
+        with Translating("inotify_init", ""):
             self._descriptor = libc.inotify_init()
         self._keys: dict[int, str] = {}
         self._watches: dict[str, int] = {}
 
     def watch(self, key: str, folder: str) -> None:
         """Watch a directory for its next change. For any thread, because it waits for the file system. Raises HostError."""
-        with translating("watch", folder):
+        with Translating("watch", folder):
             watch = libc.inotify_add_watch(self._descriptor, folder, _MASK)
         before = self._watches.get(key, watch)
         self._watches[key] = watch

@@ -7,7 +7,7 @@ import stat
 
 from pykubelet.base.model.paths import Beneath, log_file
 from pykubelet.edges.host.fs import beneath
-from pykubelet.edges.host.fs.errors import HostError, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating
 from pykubelet.edges.host.fs.files import FileKind
 
 #: As containerd creates it.
@@ -21,7 +21,7 @@ class CriLog:
         """Open the file, which is created if it is missing. The directory must exist. A link is not followed."""
         self._place = place
         beneath.create_file(place, MODE)
-        with beneath.opened(place) as found, translating("open", place):
+        with beneath.opened(place) as found, Translating("open", place):
             if not stat.S_ISREG(os.fstat(found).st_mode):
                 raise HostError("open", place, "EINVAL", "not a regular file")
             self._fd = os.open(f"/proc/self/fd/{found}", os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
@@ -32,7 +32,7 @@ class CriLog:
     def write(self, text: bytes) -> None:
         """Append lines: all of them, or none if it fails."""
         self.settle()
-        with translating("write", self._place):
+        with Translating("write", self._place):
             self._is_torn = True
             rest = memoryview(text)
             while rest:
@@ -48,13 +48,13 @@ class CriLog:
 
     def cut(self, size: int) -> None:
         """Remove what is behind the first `size` bytes."""
-        with translating("truncate", self._place):
+        with Translating("truncate", self._place):
             os.ftruncate(self._fd, size)
         self.size = size
 
     def read(self, at: int, most: int) -> bytes:
         """At most `most` bytes from the offset `at` on."""
-        with translating("read", self._place):
+        with Translating("read", self._place):
             return os.pread(self._fd, most, at)
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pykubelet.base.model.paths import Beneath, log_file
 from pykubelet.edges.host.fs import beneath
-from pykubelet.edges.host.fs.errors import HostError, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating
 from pykubelet.edges.host.fs.files import FileKind
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class DockerLog:
     def open(self, head: bytes, offset: int) -> None:
         """Open the file that begins with `head` at `offset`, or else the oldest one at its beginning. HostError: `is_not_found`."""
         self._before = (head, offset)
-        with translating("open", self._path):
+        with Translating("open", self._path):
             files = self._files()
             for number in sorted(files) if head else ():
                 with suppress(FileNotFoundError):
@@ -135,7 +135,7 @@ class DockerLog:
         """What `open` needs to go on here. As long as nothing of a file was read, that is the end of the file before it."""
         if self._part is None or not self.offset:
             return self._before
-        with translating("read", self._path):
+        with Translating("read", self._path):
             return self._part.head()[: self.offset], self.offset
 
     def entries(self) -> bytes:
@@ -143,7 +143,7 @@ class DockerLog:
         part = self._part
         if part is None:
             return b""
-        with translating("read", self._path):
+        with Translating("read", self._path):
             for most in (SLICE, MAX_ENTRY):
                 data = part.read(self.offset, most)
                 end = data.rfind(b"\n") + 1
@@ -163,7 +163,7 @@ class DockerLog:
         """Whether Docker writes to another file by now. What it wrote before is there to be read."""
         if self._part is None:
             return False
-        with translating("stat", self._path):
+        with Translating("stat", self._path):
             try:
                 newest = os.stat(self._path)
             except FileNotFoundError:
@@ -174,7 +174,7 @@ class DockerLog:
         """Open the next file, when this one was read to its end. Returns whether there was one. Half an entry at the end is left out."""
         if self._part is None:
             return False
-        with translating("open", self._path):
+        with Translating("open", self._path):
             self.lost = self.lost or bool(self._part.read(self.offset, 1))
             for _ in range(_TRIES):
                 files = self._files()

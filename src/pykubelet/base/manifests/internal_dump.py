@@ -224,9 +224,12 @@ class _Dump:
             self.add(f"{before}{field.name}:")
             before = " "
             if field.json:
-                value = found.get(field.json)
+                value, written = found.get(field.json), given.get(field.json)
                 value = _DEFAULTS.get((kind, field.json)) if value is None else value
-                self.typed(field.type, value, given.get(field.json))
+                if value is None and written is None:
+                    self.add(_dump_absent(field.type))
+                else:
+                    self.typed(field.type, value, written)
             else:
                 self.typed(field.type, found, given)
         self.add("}")
@@ -252,6 +255,14 @@ class _Dump:
     def _resource_list(self, found: Object | None, given: Any) -> None:
         written = {**(found or {}), **(given if isinstance(given, dict) else {})}
         self._map(written, given, lambda quantity: dump_quantity(_written(quantity), MILLI))
+
+
+@cache
+def _dump_absent(kind: str) -> str:
+    """What is dumped of a field of this type that is not there, as most fields are not."""
+    dump = _Dump()
+    dump.typed(kind, None, None)
+    return "".join(dump.parts)
 
 
 def _written(quantity: Any) -> str:

@@ -17,7 +17,7 @@ from pykubelet.base.kit.values import Value
 from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.cri.log_files import find_log
 from pykubelet.edges.host.fs.beneath import list_dir, open_regular
-from pykubelet.edges.host.fs.errors import HostError, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating
 from pykubelet.edges.host.fs.files import FileKind, OpenDescriptor
 
 FALLBACK_LINES = 80
@@ -106,7 +106,7 @@ def _newest_rotated(log: Beneath) -> Beneath | None:
 
 def _read_tail(log: Beneath, max_lines: int, max_bytes: int) -> str:
     window = max_bytes + max_lines * _MAX_HEADER_BYTES
-    with OpenDescriptor(open_regular(log)) as descriptor, translating("read", log):
+    with OpenDescriptor(open_regular(log)) as descriptor, Translating("read", log):
         start = max(0, os.fstat(descriptor).st_size - window)
         data = _with_header(descriptor, start, os.pread(descriptor, window, start))
     return tail_of(data, max_lines, max_bytes).decode(errors="replace")

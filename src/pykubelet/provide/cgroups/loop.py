@@ -123,8 +123,8 @@ class ResourcesLoop:
         self._min_period_s = min_period_s
         self._period_s = period_s
         self._pods = PodGroups(inputs)
-        #: Pods that have gone, and when: the runtime may make their groups again.
-        self._gone: dict[PodUID, float] = {}
+        #: Pods that have gone, whose groups the runtime may make again: when each is looked for, and the seconds before that.
+        self._looks: dict[PodUID, tuple[float, float]] = {}
         self._seen: Mapping[PodUID, Pod] | None = None
         self._lingering: frozenset[PodUID] = frozenset()
         self._lowered: frozenset[PodUID] = frozenset()
@@ -132,19 +132,20 @@ class ResourcesLoop:
     async def run(self) -> None:
         """Update the groups when pods change; never returns."""
         loop = asyncio.get_running_loop()
-        complete_at, sweep_at, pause_s = loop.time() + self._period_s, -inf, SWEEP_S
-        has_swept = False
+        complete_at, has_swept = loop.time() + self._period_s, False
         while True:
             seen = self._inputs.lifecycles.get()
             if self._inputs.may_sweep():
                 await self._follow()
                 await self._lower()
-                if loop.time() >= sweep_at:
-                    await self._cgroups.sweep(self._inputs.unknown, self._gone if has_swept else None)
+                if has_swept:
+                    await self._look_for_gone()
+                else:
+                    await self._cgroups.sweep(self._inputs.unknown)
                     has_swept = True
-                    sweep_at, pause_s = loop.time() + pause_s, SWEEP.next_s(pause_s)
             await asyncio.sleep(self._min_period_s)
-            next_at = max(sweep_at, loop.time()) if self._inputs.may_sweep() else inf
+            looks = (at for at, _ in self._looks.values())
+            next_at = max(min(looks, default=inf), loop.time()) if self._inputs.may_sweep() else inf
             if not self._lingering <= self._lowered:
                 next_at = min(next_at, loop.time() + SWEEP_S)
             try:
@@ -156,9 +157,19 @@ class ResourcesLoop:
                     await self._complete()
             lives = self._inputs.lifecycles.get().pods
             gone = [uid for uid in changed_keys(seen.pods, lives) if uid not in lives]
-            if gone:
-                self._gone |= dict.fromkeys(gone, loop.time())
-                sweep_at, pause_s = min(sweep_at, loop.time() + SWEEP_S), SWEEP_S
+            self._looks |= dict.fromkeys(gone, (loop.time() + SWEEP_S, SWEEP_S))
+
+    async def _look_for_gone(self) -> None:
+        """Look for the groups of gone pods whose time has come; later all groups are looked through anyway."""
+        loop = asyncio.get_running_loop()
+        due = [uid for uid, (at, _) in self._looks.items() if at <= loop.time()]
+        if not due:
+            return
+        await self._cgroups.sweep(self._inputs.unknown, due)
+        for uid in due:
+            pause_s = SWEEP.next_s(self._looks.pop(uid)[1])
+            if pause_s < self._period_s:
+                self._looks[uid] = loop.time() + pause_s, pause_s
 
     async def _wait_change(self, seen: Lifecycles) -> None:
         """Until other pods are there than `seen`; before all pods are known, which may take as long as the API server is away,
@@ -198,8 +209,6 @@ class ResourcesLoop:
             self._seen = self._pods.active
             await self._cgroups.update_qos(self._seen, force=True)
             await self._cgroups.sweep(self._inputs.unknown)
-            latest = asyncio.get_running_loop().time() - self._period_s
-            self._gone = {uid: at for uid, at in self._gone.items() if at > latest}
 
 
 def _other_than(seen: Lifecycles) -> Callable[[Lifecycles], bool]:

@@ -20,7 +20,7 @@ from jeepney import DBusAddress, HeaderFields, Message, MessageFlag, MessageType
 
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
-from pykubelet.edges.host.fs.errors import HostError, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating
 
 log = Log("dbus")
 
@@ -75,7 +75,7 @@ class DBusConnection:
         self._listeners: dict[int, tuple[str, Signals]] = {}
         self._lost = False
         self._parser = Parser()
-        with translating("connect", path):
+        with Translating("connect", path):
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
             try:
                 self._socket.settimeout(timeout_s)

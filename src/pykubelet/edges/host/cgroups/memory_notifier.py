@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from pykubelet.edges.host.fs.errors import translating
+from pykubelet.edges.host.fs.errors import Translating
 from pykubelet.edges.host.fs.files import OpenDescriptor
 
 
@@ -25,7 +25,7 @@ class MemoryNotifier:
         Raises HostError.
         """
         self.disarm()
-        with translating("register a memory threshold of", self._directory):
+        with Translating("register a memory threshold of", self._directory):
             eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             try:
                 with OpenDescriptor(

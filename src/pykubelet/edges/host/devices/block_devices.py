@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pykubelet.edges.host.fs.errors import HostError, is_not_found, translated, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating, is_not_found, translated
 from pykubelet.edges.host.fs.files import OpenDescriptor
 
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
@@ -35,7 +35,7 @@ def open_device(path: str, flags: int = 0) -> int:
     """Open a block device for reading; the caller closes the descriptor. HostError (ENOTBLK) for anything else."""
     if not path.startswith("/"):
         raise HostError("open", path, "EINVAL", "the path of a device must be absolute")
-    with translating("open", path):
+    with Translating("open", path):
         if not stat.S_ISBLK(os.stat(path).st_mode):  # a FIFO or a terminal is not even opened
             raise HostError("open", path, "ENOTBLK", "not a block device")
         descriptor = os.open(path, _OPEN | flags)
@@ -47,7 +47,7 @@ def open_device(path: str, flags: int = 0) -> int:
 
 def device_size(path: str) -> int:
     """The size of a block device in bytes."""
-    with OpenDescriptor(open_device(path)) as descriptor, translating("seek", path):
+    with OpenDescriptor(open_device(path)) as descriptor, Translating("seek", path):
         return os.lseek(descriptor, 0, os.SEEK_END)
 
 
@@ -66,7 +66,7 @@ def is_device_in_use(path: str) -> bool:
 
 def check_readable(path: str) -> None:
     """Read the first and the last block of the device. HostError if that fails: nothing is known of its content then."""
-    with OpenDescriptor(open_device(path)) as descriptor, translating("read", path):
+    with OpenDescriptor(open_device(path)) as descriptor, Translating("read", path):
         size = os.lseek(descriptor, 0, os.SEEK_END)
         if not size or not os.pread(descriptor, 4096, 0) or not os.pread(descriptor, 4096, max(0, size - 4096)):
             raise HostError("read", path, "ENODATA", "the device is empty")

@@ -14,7 +14,7 @@ import re
 import time
 
 from pykubelet.edges.host.fs import files
-from pykubelet.edges.host.fs.errors import HostError, translated, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating, translated
 
 _SET_FD, _CLEAR_FD, _GET_FREE = 0x4C00, 0x4C01, 0x4C82
 _LOOP = re.compile(r"loop\d+")
@@ -62,7 +62,7 @@ def attach_loop(backing: str) -> str:
 
     HostError (ENOENT) if the kernel has no loop devices.
     """
-    with translating("open", backing):
+    with Translating("open", backing):
         try:
             file = os.open(backing, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
@@ -77,14 +77,14 @@ def attach_loop(backing: str) -> str:
 
 def _attach(backing: str, file: int) -> str:
     for _ in range(_TRIES):  # another program may take the free device first
-        with translating("open", "/dev/loop-control"):
+        with Translating("open", "/dev/loop-control"):
             control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
         try:
-            with translating("find a free loop device for", backing):
+            with Translating("find a free loop device for", backing):
                 path = f"/dev/loop{fcntl.ioctl(control, _GET_FREE)}"
         finally:
             os.close(control)
-        with translating("open", path):
+        with Translating("open", path):
             loop = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.ioctl(loop, _SET_FD, file)
@@ -102,7 +102,7 @@ def detach_loop(path: str) -> bool:
 
     One that another program has open is detached when that closes it, which is waited for up to `DETACH_S`.
     """
-    with translating("open", path):
+    with Translating("open", path):
         try:
             loop = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 
 from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.host.fs import files, libc, trees
-from pykubelet.edges.host.fs.errors import HostError, host_error, suppress_not_found, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating, host_error, suppress_not_found
 from pykubelet.edges.host.fs.files import DirEntry, FileKind, FileStat
 
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
@@ -130,7 +130,7 @@ def _is_encodable(text: str) -> bool:
 def _refusals(place: Beneath, op: str) -> Iterator[None]:
     """Raise every error of the block as a `HostError` about `place`."""
     try:
-        with translating(op, place):
+        with Translating(op, place):
             yield
     except HostError as error:
         message = _LINK if error.errno_name == "ELOOP" else error.message

@@ -15,7 +15,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs import files
-from pykubelet.edges.host.fs.errors import HostError, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating
 
 log = Log("checkpoint")
 
@@ -104,7 +104,7 @@ class Checkpoint(Value):
         """Link the current file to the name of the copy, so that a good file exists at every moment."""
         temporary = self._unfinished
         files.remove_file(temporary)
-        with translating("link", self.path):
+        with Translating("link", self.path):
             os.link(self.path, temporary)
             os.rename(temporary, self._backup)
         # if the copy already was this very file, since an agent was killed after it had made the copy, rename(2) has done nothing

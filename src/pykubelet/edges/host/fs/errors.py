@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 #: A name that is too long for the file system was never made, so there is nothing to be read or removed.
 _NOT_FOUND = ("ENOENT", "ENOTDIR", "ENAMETOOLONG")
@@ -89,14 +87,22 @@ def translated(op: str, path: str, error: OSError) -> HostError:
     return host_error(op, path, error.errno)
 
 
-@contextmanager
-def translating(op: str, path: str) -> Iterator[None]:
-    """Raise every OSError of the block as a `HostError`; EINVAL also for names that Python refuses: with NUL, or that are no text."""
-    try:
-        yield
-    except OSError as error:
-        raise translated(op, path, error) from error
-    except ValueError as error:
-        if not isinstance(error, UnicodeEncodeError) and "embedded null" not in str(error):
-            raise
-        raise host_error(op, repr(path), errno.EINVAL) from error
+class Translating:
+    """A block of which every OSError is raised as a `HostError`; EINVAL also for names that Python refuses: with NUL, or that are no text.
+
+    It is a class because each operation on a file has one, and a generator costs three times as much.
+    """
+
+    __slots__ = ("_op", "_path")
+
+    def __init__(self, op: str, path: str) -> None:
+        self._op = op
+        self._path = path
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, OSError):
+            raise translated(self._op, self._path, error) from error
+        if isinstance(error, UnicodeEncodeError) or (isinstance(error, ValueError) and "embedded null" in str(error)):
+            raise host_error(self._op, repr(self._path), errno.EINVAL) from error

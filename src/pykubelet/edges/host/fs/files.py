@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from pykubelet.base.kit.metrics import Counter
 from pykubelet.base.kit.values import Value
-from pykubelet.edges.host.fs.errors import HostError, is_not_found, translated, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating, is_not_found, translated
 
 SYNCS = Counter(
     "pykubelet_file_syncs_total", "Calls of fsync: how often the agent has waited for its files to be on the disk."
@@ -123,7 +123,7 @@ def stat_of(result: os.stat_result) -> FileStat:
 
 def stat_file(path: str, follow: bool = True) -> FileStat | None:
     """The attributes of the file at `path`; None if it does not exist (with `follow`, also for a dangling link)."""
-    with translating("stat", path):
+    with Translating("stat", path):
         try:
             return stat_of(os.stat(path, follow_symlinks=follow))
         except OSError as error:
@@ -137,7 +137,7 @@ def open_regular(path: str) -> int:
 
     Anything else is refused (EISDIR, EINVAL) and never opened: opening a device or a FIFO has effects of its own.
     """
-    with translating("open", path), OpenDescriptor(os.open(path, os.O_PATH | os.O_CLOEXEC)) as found:
+    with Translating("open", path), OpenDescriptor(os.open(path, os.O_PATH | os.O_CLOEXEC)) as found:
         _refuse_special(path, os.fstat(found))
         return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
 
@@ -147,7 +147,7 @@ def read_bytes(path: str, limit: int) -> bytes:
 
     Anything but a regular file is refused as by `open_regular`.
     """
-    with OpenDescriptor(open_regular(path)) as descriptor, translating("read", path):
+    with OpenDescriptor(open_regular(path)) as descriptor, Translating("read", path):
         data = _read_up_to(descriptor, limit + 1)
     if len(data) > limit:
         raise HostError("read", path, "EFBIG", f"file is larger than {limit} bytes")
@@ -161,7 +161,7 @@ def read_text(path: str, limit: int = 1 << 20) -> str:
 
 def read_tail(path: str, limit: int) -> bytes:
     """The last `limit` bytes of a regular file. Anything else is refused as by `open_regular`."""
-    with OpenDescriptor(open_regular(path)) as descriptor, translating("read", path):
+    with OpenDescriptor(open_regular(path)) as descriptor, Translating("read", path):
         size = os.fstat(descriptor).st_size
         if size > limit:
             os.lseek(descriptor, size - limit, os.SEEK_SET)
@@ -211,7 +211,7 @@ def write_atomic(
     """
     directory, temporary = os.path.dirname(path), _temporary(path)
     try:
-        with translating("write", path):
+        with Translating("write", path):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
             with OpenDescriptor(os.open(temporary, flags, mode)) as descriptor:
                 _write_all(descriptor, data)
@@ -231,7 +231,7 @@ def write_atomic(
 def link_over(source: str, path: str) -> None:
     """Replace `path` atomically by a further name of the file `source`."""
     temporary = _temporary(path)
-    with translating("link", path):
+    with Translating("link", path):
         os.link(source, temporary)
         try:
             os.rename(temporary, path)
@@ -242,7 +242,7 @@ def link_over(source: str, path: str) -> None:
 
 def sync_file(path: str) -> None:
     """Bring a file and its name to the disk: both survive a power cut."""
-    with translating("sync", path):
+    with Translating("sync", path):
         with OpenDescriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)) as descriptor:
             _sync(descriptor)
         _sync_directory(os.path.dirname(path) or ".")
@@ -250,7 +250,7 @@ def sync_file(path: str) -> None:
 
 def sync_directory(path: str) -> None:
     """Bring the names in a directory to the disk: what was renamed and linked there before survives a power cut."""
-    with translating("sync", path):
+    with Translating("sync", path):
         _sync_directory(path)
 
 
@@ -292,7 +292,7 @@ def write_in_place(path: str, data: bytes, mode: int = 0o644) -> None:
 
     The file is never empty in between, not even if the disk is full: its content is overwritten first and truncated after.
     """
-    with translating("write", path):
+    with Translating("write", path):
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         with OpenDescriptor(os.open(path, flags, mode)) as descriptor:
             os.fchmod(descriptor, mode)
@@ -302,7 +302,7 @@ def write_in_place(path: str, data: bytes, mode: int = 0o644) -> None:
 
 def create_file(path: str, mode: int = 0o644) -> bool:
     """Create an empty file with exactly this mode. Returns False if something exists there already."""
-    with translating("create", path):
+    with Translating("create", path):
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         except FileExistsError:
@@ -317,13 +317,13 @@ def create_file(path: str, mode: int = 0o644) -> bool:
 def append(path: str, data: bytes, mode: int = 0o644) -> None:
     """Append to a file, which is created if it is missing."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    with translating("append", path), OpenDescriptor(os.open(path, flags, mode)) as descriptor:
+    with Translating("append", path), OpenDescriptor(os.open(path, flags, mode)) as descriptor:
         _write_all(descriptor, data)
 
 
 def write_value(path: str, value: str) -> None:
     """Write to an existing control file (/proc, /sys) with one write(2), without creating or truncating it."""
-    with translating("write", path), OpenDescriptor(os.open(path, os.O_WRONLY | os.O_CLOEXEC)) as descriptor:
+    with Translating("write", path), OpenDescriptor(os.open(path, os.O_WRONLY | os.O_CLOEXEC)) as descriptor:
         os.write(descriptor, value.encode())
 
 
@@ -334,7 +334,7 @@ def make_dirs(path: str, mode: int = 0o750, *, exact: bool = True) -> bool:
     a descriptor of the new directory, never by name, so that a process that may write to the parent cannot use a link to
     change another file's mode.
     """
-    with translating("mkdir", path):
+    with Translating("mkdir", path):
         parent, name = os.path.split(path.rstrip("/"))
         try:
             parent_fd = os.open(parent or ".", _DIRECTORY)
@@ -363,7 +363,7 @@ def _make_dir(parent_fd: int, name: str, exact_mode: int | None, mode: int) -> b
 
 def list_dir(path: str) -> tuple[DirEntry, ...]:
     """The entries of a directory, sorted by name. Raises HostError (`is_not_found`) if it does not exist."""
-    with translating("readdir", path), os.scandir(path) as entries:
+    with Translating("readdir", path), os.scandir(path) as entries:
         return tuple(sorted((DirEntry(e.name, _kind_of(e)) for e in entries), key=lambda entry: entry.name))
 
 
@@ -395,7 +395,7 @@ def replace_symlink(target: str, link: str) -> None:
 
     If something is there, a temporary link is renamed over it. It is left behind if the process is killed in between.
     """
-    with translating("symlink", link):
+    with Translating("symlink", link):
         try:
             os.symlink(target, link)
         except FileExistsError:
@@ -404,7 +404,7 @@ def replace_symlink(target: str, link: str) -> None:
             return
     temporary = _temporary(link)
     try:
-        with translating("symlink", link):
+        with Translating("symlink", link):
             os.symlink(target, temporary)
             os.rename(temporary, link)
     except HostError:
@@ -414,7 +414,7 @@ def replace_symlink(target: str, link: str) -> None:
 
 def read_link(path: str) -> str | None:
     """The target of a symlink; None if the path does not exist or is not a symlink."""
-    with translating("readlink", path):
+    with Translating("readlink", path):
         try:
             return os.readlink(path)
         except OSError as error:
@@ -428,7 +428,7 @@ def real_path(path: str, *, strict: bool = True) -> str:
 
     Raises ELOOP also if a chain of links is longer than Python follows.
     """
-    with translating("realpath", path):
+    with Translating("realpath", path):
         try:
             return os.path.realpath(path, strict=strict)
         except RecursionError:
@@ -437,7 +437,7 @@ def real_path(path: str, *, strict: bool = True) -> str:
 
 def remove_file(path: str) -> bool:
     """Remove a file, link, socket or FIFO. Returns False if it did not exist."""
-    with translating("remove", path):
+    with Translating("remove", path):
         try:
             os.unlink(path)
             return True
@@ -449,7 +449,7 @@ def remove_file(path: str) -> bool:
 
 def remove_dir(path: str) -> bool:
     """Remove an empty directory. Returns False if it did not exist. Raises HostError (`is_busy`) if it is not empty."""
-    with translating("rmdir", path):
+    with Translating("rmdir", path):
         try:
             os.rmdir(path)
             return True
@@ -461,19 +461,19 @@ def remove_dir(path: str) -> bool:
 
 def rename(source: str, target: str) -> None:
     """Rename within a file system, replacing an existing target."""
-    with translating("rename", source):
+    with Translating("rename", source):
         os.rename(source, target)
 
 
 def change_mode(path: str, mode: int) -> None:
     """Change the mode with chmod(2), which follows links."""
-    with translating("chmod", path):
+    with Translating("chmod", path):
         os.chmod(path, mode)
 
 
 def change_owner(path: str, uid: int, gid: int) -> None:
     """Change owner and group; -1 keeps the current one."""
-    with translating("chown", path):
+    with Translating("chown", path):
         os.chown(path, uid, gid)
 
 
@@ -483,7 +483,7 @@ def gzip_file(path: str) -> str:
     Follows no link and reads only regular files (EINVAL for others), because pods may be able to write to the directory.
     """
     directory, name = os.path.split(path)
-    with translating("gzip", path), OpenDescriptor(os.open(directory or ".", _DIRECTORY)) as directory_fd:
+    with Translating("gzip", path), OpenDescriptor(os.open(directory or ".", _DIRECTORY)) as directory_fd:
         _gzip_in(directory_fd, name)
     return f"{path}.gz"
 
@@ -520,7 +520,7 @@ def lock_file(path: str) -> int | None:
     """Lock a file exclusively, and create it if it is missing. Returns the descriptor; None: another process has the lock."""
     import fcntl  # needed only for --lock-file
 
-    with translating("lock", path):
+    with Translating("lock", path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

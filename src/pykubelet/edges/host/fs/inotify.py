@@ -19,7 +19,7 @@ from math import inf
 from pykubelet.base.kit.readiness import wait_ready
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs import libc
-from pykubelet.edges.host.fs.errors import translating
+from pykubelet.edges.host.fs.errors import Translating
 
 
 class EventKind(Flag):
@@ -78,7 +78,7 @@ class Watcher:
     """Watches files and directories, not recursively. Use it as an async iterator or with `get_all`, and `close` it when done."""
 
     def __init__(self) -> None:
-        with translating("inotify_init", ""):
+        with Translating("inotify_init", ""):
             self._descriptor = libc.inotify_init()
         self._watches: dict[str, int] = {}
         self._removed: dict[int, str] = {}
@@ -102,7 +102,7 @@ class Watcher:
 
         Until then, the path of its events is empty. Raises HostError as `add` does, also if this is closed.
         """
-        with translating("watch", path), self._in_use() as descriptor:
+        with Translating("watch", path), self._in_use() as descriptor:
             return libc.inotify_add_watch(descriptor, path, (mask & _ASKABLE).value)
 
     def note(self, path: str, watch: int) -> None:

@@ -16,7 +16,7 @@ from functools import cache
 from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs import libc
-from pykubelet.edges.host.fs.errors import HostError, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating
 from pykubelet.edges.host.fs.programs import missing_helper, run_program
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
@@ -130,7 +130,7 @@ def read_mounts_of_type(*types: str, proc: str = "/proc") -> tuple[Mount, ...]:
 
 def _read_table(proc: str = "/proc") -> str:
     path = f"{proc}/self/mountinfo"
-    with translating("read", path), open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as table:
+    with Translating("read", path), open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as table:
         return table.read()
 
 
@@ -296,7 +296,7 @@ def remount_read_only(target: str) -> None:
 
 
 def _locked_flags(target: str) -> int:
-    with translating("statfs", target):
+    with Translating("statfs", target):
         present = os.statvfs(target).f_flag
     flags = 0
     pairs = (
@@ -397,7 +397,7 @@ def tmpfs_no_swap_supported(kernel_release: str, trial_dir: str) -> bool:
 
 def read_fs_usage(path: str) -> FsUsage:
     """Read the usage of the file system of `path`."""
-    with translating("statfs", path):
+    with Translating("statfs", path):
         result = os.statvfs(path)
     unit = result.f_frsize or result.f_bsize
     return FsUsage(

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 
 from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value
-from pykubelet.edges.host.fs.errors import HostError, suppress_not_found, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating, suppress_not_found
 from pykubelet.edges.host.fs.files import read_bytes, write_atomic
 
 #: The last 32-bit number is no id: it stands for "no project".
@@ -137,7 +137,7 @@ def _open_locked(path: str) -> int:
     deadline = time.monotonic() + LOCK_S
     flags = os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     while True:
-        with translating("open", path):
+        with Translating("open", path):
             descriptor = os.open(path, flags, 0o644)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -154,7 +154,7 @@ def _open_locked(path: str) -> int:
 
 
 def _try_lock(descriptor: int, path: str) -> bool:
-    with translating("lock", path):
+    with Translating("lock", path):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -176,7 +176,7 @@ def _write(files: ProjectFiles, before: _Lines, after: _Lines) -> None:
         (files.projects, before.projects, after.projects),
     ):
         if old != new:
-            with translating("stat", path):
+            with Translating("stat", path):
                 present = os.stat(path)
             data = "".join(f"{line}\n" for line in new).encode("utf-8", "surrogateescape")
             write_atomic(path, data, stat.S_IMODE(present.st_mode), present.st_uid, present.st_gid)

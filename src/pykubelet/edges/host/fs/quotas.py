@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs import libc
-from pykubelet.edges.host.fs.errors import HostError, suppress_not_found, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating, suppress_not_found
 from pykubelet.edges.host.fs.files import OpenDescriptor
 from pykubelet.edges.host.fs.project_files import ProjectFiles, claim_id, release_paths
 from pykubelet.edges.host.fs.trees import walk_tree
@@ -70,7 +70,7 @@ class KernelQuotas:
         state = bytearray(_STATE_BYTES)
         state[0] = 1  # version
         try:
-            with translating("read quota state of", path), _opened(path) as descriptor:
+            with Translating("read quota state of", path), _opened(path) as descriptor:
                 libc.quotactl_fd(descriptor, _GET_STATE, 0, state)
         except HostError as error:
             if error.errno_name in ("ENOSYS", "ESRCH", "EINVAL", "EOPNOTSUPP"):
@@ -80,13 +80,13 @@ class KernelQuotas:
 
     def project_of(self, path: str) -> int:
         """See `QuotaCalls`."""
-        with translating("read project of", path), _opened(path) as descriptor:
+        with Translating("read project of", path), _opened(path) as descriptor:
             return int(_attributes(descriptor)[3])
 
     def use_of(self, path: str, project: int) -> tuple[int, int]:
         """See `QuotaCalls`."""
         data = bytearray(_QUOTA.size)  # zeros, if nothing is there
-        with suppress_not_found, translating("read quota of", path), _opened(path) as descriptor:
+        with suppress_not_found, Translating("read quota of", path), _opened(path) as descriptor:
             libc.quotactl_fd(descriptor, _GET_QUOTA, project, data)
         found = _QUOTA.unpack(data)
         return int(found[8]) * _BLOCK, int(found[9])
@@ -97,7 +97,7 @@ class KernelQuotas:
         zeros = (0,) * 14
         head = (1, _PROJECTS, _BLOCK_LIMITS, project, blocks, blocks)
         data = bytearray(_QUOTA.pack(*head, 0, 0, 0, 0, *zeros))
-        with translating("limit project of", path), _opened(path) as descriptor:
+        with Translating("limit project of", path), _opened(path) as descriptor:
             libc.quotactl_fd(descriptor, _SET_LIMIT, project, data)
 
     def move_tree(self, path: str, project: int) -> None:

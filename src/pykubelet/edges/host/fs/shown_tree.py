@@ -10,7 +10,7 @@ import os
 import stat
 
 from pykubelet.base.kit.values import Value
-from pykubelet.edges.host.fs.errors import host_error, translating
+from pykubelet.edges.host.fs.errors import Translating, host_error
 from pykubelet.edges.host.fs.files import OpenDescriptor
 
 CHUNK = 256 * 1024
@@ -36,7 +36,7 @@ def open_shown(root: str, path: str) -> ShownFile | ShownDirectory:
     where = "/".join([root.rstrip("/"), *parts])
     if ".." in parts or "\0" in path:
         raise host_error("open", where, 2)
-    with translating("open", where):
+    with Translating("open", where):
         top = os.path.realpath(root)
         with OpenDescriptor(os.open(where, os.O_PATH | os.O_CLOEXEC)) as found:
             descriptor = _reopened(found, top, where)
@@ -66,7 +66,7 @@ def _names(descriptor: int) -> tuple[str, ...]:
 
 def read_shown(file: ShownFile, at: int, limit: int = CHUNK) -> bytes:
     """Read up to `limit` bytes from offset `at`; empty at the end."""
-    with translating("read", ""):
+    with Translating("read", ""):
         return os.pread(file.descriptor, limit, at)
 
 

@@ -14,7 +14,7 @@ import stat
 from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.host.fs import beneath, mounts
 from pykubelet.edges.host.fs.beneath import make_plain, open_plain, parts_of
-from pykubelet.edges.host.fs.errors import HostError, suppress_not_found, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating, suppress_not_found
 from pykubelet.edges.host.fs.files import OpenDescriptor, read_bytes, real_path
 
 _DIR_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
@@ -27,7 +27,7 @@ def open_beneath(root: str, relative: str) -> int:
     `is_not_found`; ELOOP if a link was created in the meantime.
     """
     real_root, inside = _resolved(root, relative)
-    with translating("open", f"{root}/{relative}"), OpenDescriptor(os.open(real_root, _DIR_FLAGS)) as root_fd:
+    with Translating("open", f"{root}/{relative}"), OpenDescriptor(os.open(real_root, _DIR_FLAGS)) as root_fd:
         return open_plain(root_fd, inside)
 
 
@@ -42,13 +42,13 @@ def is_beneath(root: str, relative: str) -> bool:
 def make_beneath(root: str, relative: str, mode: int) -> None:
     """Create the missing directories of `relative` below `root`, each with exactly `mode`. Same errors as `open_beneath`."""
     real_root, inside = _resolved(root, relative)
-    with translating("mkdir", f"{root}/{relative}"), OpenDescriptor(os.open(real_root, _DIR_FLAGS)) as root_fd:
+    with Translating("mkdir", f"{root}/{relative}"), OpenDescriptor(os.open(real_root, _DIR_FLAGS)) as root_fd:
         make_plain(root_fd, parts_of(inside), mode)
 
 
 def kind_is_directory(descriptor: int) -> bool:
     """Whether an open descriptor is a directory, so that its bind target must be one too."""
-    with translating("stat", f"/proc/self/fd/{descriptor}"):
+    with Translating("stat", f"/proc/self/fd/{descriptor}"):
         return stat.S_ISDIR(os.fstat(descriptor).st_mode)
 
 
@@ -87,7 +87,7 @@ def bind_beneath(root: str, relative: str, target: Beneath) -> None:
 
 def _is_same(descriptor: int, target: Beneath) -> bool | None:
     """Whether the mount at `target` is the file of the descriptor; None if it cannot be read."""
-    with translating("stat", target):
+    with Translating("stat", target):
         wanted = os.fstat(descriptor)
     try:
         return os.path.samestat(wanted, os.lstat(target))

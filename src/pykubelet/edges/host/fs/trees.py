@@ -17,7 +17,7 @@ from typing import Any
 
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs import libc
-from pykubelet.edges.host.fs.errors import HostError, is_not_found, translated, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating, is_not_found, translated
 from pykubelet.edges.host.fs.files import STAT_BLOCK, OpenDescriptor
 from pykubelet.edges.host.fs.mounts import mounts_below
 
@@ -41,7 +41,7 @@ def remove_tree(path: str, *, may_hold_mounts: bool = True) -> bool:
         if is_not_found(error):
             return False
         raise translated("remove", path, error) from error
-    with translating("remove", path):
+    with Translating("remove", path):
         if not stat.S_ISDIR(mode):
             os.unlink(path)
             return True
@@ -130,7 +130,7 @@ def walk_tree(path: str, visit: Callable[[int, str, os.stat_result], None]) -> N
     parent, name = os.path.split(path.rstrip("/"))
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     with (
-        translating("walk", path),
+        Translating("walk", path),
         OpenDescriptor(os.open(parent or ".", flags)) as parent_fd,
         OpenDescriptor(os.open(name, _FLAGS & ~os.O_NOFOLLOW, dir_fd=parent_fd)) as top,
     ):
@@ -277,7 +277,7 @@ def _change_mode(dir_fd: int, name: str, before: os.stat_result, mask: int) -> N
 
 def group_is_applied(path: str, gid: int, *, read_only: bool = False) -> bool:
     """Whether the top directory already has the group and mode that `apply_group` sets."""
-    with translating("stat", path):
+    with Translating("stat", path):
         found = os.stat(path)
     wanted = (0o440 if read_only else 0o660) | 0o110
     mode = stat.S_IMODE(found.st_mode)
@@ -326,7 +326,7 @@ def read_usage_of_files(path: str, limit: int) -> tuple[int, int]:
     `limit`: so many entries are read; those beyond are left out.
     """
     used = number = 0
-    with translating("readdir", path), os.scandir(path) as entries:
+    with Translating("readdir", path), os.scandir(path) as entries:
         for entry in islice(entries, limit):
             with _skip_vanished():
                 if not entry.is_dir(follow_symlinks=False):

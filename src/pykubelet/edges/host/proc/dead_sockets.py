@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 
 from pykubelet.base.kit.log import Log
-from pykubelet.edges.host.fs.errors import HostError, host_error, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating, host_error
 from pykubelet.edges.host.fs.files import read_text
 
 log = Log("fs")
@@ -104,7 +104,7 @@ def _destroy(family: int, address: bytes, port: int) -> None:
     )
     body = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, 1 << int(_LISTENS, 16)) + own
     with (
-        translating("close", f"port {port}"),
+        Translating("close", f"port {port}"),
         socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG) as link,
     ):
         link.settimeout(2.0)

@@ -15,7 +15,7 @@ from collections import deque
 from pykubelet.base.kit.readiness import wait_ready
 from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value
-from pykubelet.edges.host.fs.errors import HostError, translated, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating, translated
 from pykubelet.edges.host.proc.procfs import in_user_namespace
 
 KMSG = "/dev/kmsg"
@@ -40,7 +40,7 @@ class KernelLog:
 
     def __init__(self, path: str = KMSG) -> None:
         self._path = path
-        with translating("open", path):
+        with Translating("open", path):
             self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     async def read(self) -> list[str]:

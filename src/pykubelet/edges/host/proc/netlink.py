@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 
 from pykubelet.base.kit.values import Value
-from pykubelet.edges.host.fs.errors import HostError, host_error, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating, host_error
 
 _RTM_NEWADDR = 20
 _RTM_DELADDR = 21
@@ -87,7 +87,7 @@ def _address(body: bytes) -> tuple[int, InterfaceAddress] | None:
 
 def read_addresses() -> tuple[InterfaceAddress, ...]:
     """All addresses of all interfaces, in the kernel's order."""
-    with translating("netlink", ""), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0) as link:
+    with Translating("netlink", ""), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0) as link:
         link.settimeout(2.0)
         link.bind((0, 0))
         length = _HEADER.size + _IFADDR.size
@@ -120,7 +120,7 @@ def _change_address(kind: int, flags: int, interface: str, address: str, is_done
     parsed = ipaddress.ip_address(address)
     raw, family = parsed.packed, socket.AF_INET if parsed.version == 4 else socket.AF_INET6
     with (
-        translating("netlink", interface),
+        Translating("netlink", interface),
         socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0) as link,
     ):
         link.settimeout(2.0)

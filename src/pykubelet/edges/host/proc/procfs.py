@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs import files
-from pykubelet.edges.host.fs.errors import HostError, suppress_not_found, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating, suppress_not_found
 
 MACHINE_ID_FILES = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 BOOT_ID_FILES = ("/proc/sys/kernel/random/boot_id",)
@@ -229,7 +229,7 @@ def read_default_routes(root: str = "/") -> tuple[DefaultRoute, ...]:
 def resolve_host(name: str) -> tuple[str, ...]:
     """Resolve a name to addresses; empty if there are none. May block for seconds: use a `SingleFlight`."""
     try:
-        with translating("resolve", name):
+        with Translating("resolve", name):
             # text would be encoded with the codec `idna`, whose tables take half a MiB of memory
             host = name.encode() if name.isascii() else name
             found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)

@@ -20,7 +20,7 @@ from jeepney.io.blocking import open_dbus_connection
 from jeepney.io.common import RouterClosed
 from jeepney.wrappers import DBusErrorResponse
 
-from pykubelet.edges.host.fs.errors import HostError, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating
 
 WHAT, WHO, WHY, MODE = "shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay"
 DROP_IN = "/etc/systemd/logind.conf.d/99-kubelet.conf"
@@ -103,7 +103,7 @@ class Logind:
     def raise_max_delay(self, seconds: int) -> None:
         """Write the drop-in file, and send SIGHUP to logind's unit so that it reads the file."""
         text = f"# Kubelet logind override\n[Login]\nInhibitDelayMaxSec={math.ceil(seconds)}\n"
-        with translating("write", self._drop_in):
+        with Translating("write", self._drop_in):
             os.makedirs(os.path.dirname(self._drop_in), mode=0o755, exist_ok=True)
             with open(self._drop_in, "w", encoding="ascii") as file:
                 os.fchmod(file.fileno(), 0o644)

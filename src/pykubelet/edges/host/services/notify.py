@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Mapping
 
-from pykubelet.edges.host.fs.errors import HostError, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating
 
 READY = "READY=1"
 WATCHDOG = "WATCHDOG=1"
@@ -19,7 +19,7 @@ def notify(state: str, environ: Mapping[str, str] | None = None) -> bool:
         return False
     if address.startswith("@"):
         address = "\0" + address[1:]
-    with translating("notify", address), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as end:
+    with Translating("notify", address), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as end:
         end.setblocking(False)
         end.sendto(state.encode(), address)
     return True

@@ -22,7 +22,7 @@ from struct import Struct, error
 from pykubelet.base.kit.flight import SIZE, OpenWork, key_text, open_works, record_key
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
-from pykubelet.edges.host.fs.errors import HostError, translating
+from pykubelet.edges.host.fs.errors import HostError, Translating
 from pykubelet.edges.host.fs.files import OpenDescriptor, names_in, read_bytes, remove_file, stat_file
 from pykubelet.edges.host.fs.libc import file_system_type
 from pykubelet.edges.host.proc.self_stats import start_ticks
@@ -115,7 +115,7 @@ class RunRecord:
         _make_private(self._directory)
         self._sweep()
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        with translating("open", self._path):
+        with Translating("open", self._path):
             stacks = os.open(self._stacks_path, flags | os.O_APPEND, 0o600)
             remove_file(self._path)
             with OpenDescriptor(os.open(self._path, flags | os.O_EXCL, 0o600)) as descriptor:
@@ -192,7 +192,7 @@ def _is_private(directory: str) -> bool:
 
 def _make_private(directory: str) -> None:
     """Make the directory if it does not exist. Raises HostError, also if others can have written to it."""
-    with translating("mkdir", directory):
+    with Translating("mkdir", directory):
         try:
             os.mkdir(directory, 0o700)
         except FileExistsError:
