@@ -33,8 +33,7 @@ BOUNDED = {
     "NativeCounts.positive": 100
     * metrics.MAX_NATIVE_BUCKETS,  # so many series; a new bucket comes with an unusual value
     "_Buckets.counts": 100 * 24,  # as many series, of the API server too: kinds of requests come one by one
-    "_History.edits": 24 * VERSIONS,  # of each cell with all pods
-    "_Edit.keys": 96 * VERSIONS,
+    "_History.edits": 120 * VERSIONS,  # of each cell with all pods, with their keys
     "VersionedMap._places": 24 * 7 * PART,  # keys that are gone stay until there are too many
     "VersionedMap._own": 24 * 7,
     "Counter._values": 400,  # series of all counters together: status codes and error kinds come one by one

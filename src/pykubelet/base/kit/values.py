@@ -112,8 +112,10 @@ def changed_keys(before: Mapping[K, V], now: Mapping[K, V]) -> list[K]:
     return news if stayed == len(before) else news + missing_keys(before, now)
 
 
-def _changed_of(keys: Iterable[K], before: Mapping[K, V], now: Mapping[K, V]) -> list[K]:
+def _changed_of(keys: Collection[K], before: Mapping[K, V], now: Mapping[K, V]) -> list[K]:
     """Those of `keys` that have changed, in the same order as without knowing them."""
+    if len(keys) == 1:
+        return [key for key in keys if now.get(key) is not before.get(key)]
     news, gone = dict[K, None](), dict[K, None]()
     for key in keys:
         value, old = now.get(key), before.get(key)
@@ -164,32 +166,15 @@ VERSIONS = 64
 PART = 32
 
 
-class _Edit(Generic[K]):
-    """What differs from the version `before`. `is_reordered`: a key may have another place."""
-
-    __slots__ = ("before", "is_reordered", "keys")
-
-    def __init__(self, before: int) -> None:
-        self.before = before
-        self.keys: dict[K, None] = {}
-        self.is_reordered = False
-
-
 class _History(Generic[K]):
-    """The newest edits of all mappings that have one origin, by the versions that they have made."""
+    """The newest edits of all mappings that have one origin. `edits`: by the version that an edit has made, the version before and the
+    keys that differ. An edit after which a key may have another place is not in it."""
 
     __slots__ = ("edits", "newest")
 
     def __init__(self) -> None:
         self.newest = 0
-        self.edits: dict[int, _Edit[K]] = {}
-
-    def begin(self, before: int) -> _Edit[K]:
-        """The edit that makes the next version."""
-        self.newest += 1
-        edit = self.edits[self.newest] = _Edit(before)
-        self.edits.pop(self.newest - VERSIONS, None)
-        return edit
+        self.edits: dict[int, tuple[int, dict[K, None]]] = {}
 
 
 class VersionMark(Generic[K]):
@@ -210,12 +195,13 @@ class VersionedMap(Mapping[K, V]):
     pods, because it counts a reference to each of them: most are not in the processor's cache.
     """
 
-    __slots__ = ("_edit", "_history", "_length", "_own", "_parts", "_places", "_version")
+    __slots__ = ("_history", "_keys", "_length", "_own", "_parts", "_places", "_version")
 
     def __init__(self, items: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
         self._history: _History[K] = _History()
         self._version = 0
-        self._edit: _Edit[K] = _Edit(0)
+        #: Those of the edit that makes this version.
+        self._keys: dict[K, None] = {}
         self._fill(items.items() if isinstance(items, Mapping) else dict(items).items())
 
     def _fill(self, items: Iterable[tuple[K, V]]) -> None:
@@ -230,9 +216,10 @@ class VersionedMap(Mapping[K, V]):
     def edited(self) -> VersionedMap[K, V]:
         """The next version, which is still the same."""
         made: VersionedMap[K, V] = VersionedMap.__new__(VersionedMap)
-        made._history = self._history
-        made._edit = self._history.begin(self._version)
-        made._version = self._history.newest
+        made._history, made._keys = history, keys = self._history, dict[K, None]()
+        made._version = history.newest = history.newest + 1
+        history.edits[made._version] = self._version, keys
+        history.edits.pop(made._version - VERSIONS, None)
         if len(self._places) + PART * len(self._parts) > 6 * (self._length + PART):
             made._fill(self.items())
         else:
@@ -244,9 +231,12 @@ class VersionedMap(Mapping[K, V]):
 
         def get(self, key, default=None):
             """The value, or `default`."""
+            place = self._places.get(key)
+            if place is None:
+                return default
             try:
-                return self._parts[self._places[key]].get(key, default)
-            except (KeyError, IndexError):
+                return self._parts[place].get(key, default)
+            except IndexError:
                 return default
 
     def __getitem__(self, key: K) -> V:
@@ -282,16 +272,16 @@ class VersionedMap(Mapping[K, V]):
         return [key for place in sorted(places) for key in self._parts[place] if key in keys]
 
     def __setitem__(self, key: K, value: V) -> None:
-        is_new = key not in self
-        if is_new and key in self._edit.keys:
-            self._edit.is_reordered = True
-        self._edit.keys[key] = None
-        if is_new:
-            self._append(key, value)
+        place = self._places.get(key)
+        if place is not None and place < len(self._parts) and key in self._parts[place]:
+            self._own_part(place)[key] = value
         else:
-            self._own_part(self._places[key])[key] = value
+            self._append(key, value)
+        self._keys[key] = None
 
     def _append(self, key: K, value: V) -> None:
+        if key in self._keys:  # it was removed in this edit
+            self._history.edits.pop(self._version, None)
         place = len(self._parts) - 1
         if place < 0 or len(self._parts[place]) >= PART:
             place += 1
@@ -315,7 +305,7 @@ class VersionedMap(Mapping[K, V]):
             raise KeyError(key)
         del self._own_part(self._places[key])[key]
         self._length -= 1
-        self._edit.keys[key] = None
+        self._keys[key] = None
 
     def discard(self, key: K) -> None:
         """Remove the key, if it is there."""
@@ -333,15 +323,16 @@ class VersionedMap(Mapping[K, V]):
         return VersionMark(self._history, self._version)
 
     def changed_since(self, before: Mapping[K, V] | VersionMark[K] | None) -> dict[K, None] | None:
-        """All keys that may differ from `before`; None: `before` is not one of the last that this mapping was made from."""
+        """All keys that may differ from `before`, only to be read; None: this mapping was made from it too long ago, or not at all."""
         if not isinstance(before, VersionedMap | VersionMark) or before._history is not self._history:
             return None
         at, keys, edits = self._version, dict[K, None](), self._history.edits
         while at != before._version:
             edit = edits.get(at)
-            if edit is None or edit.is_reordered:
+            if edit is None:
                 return None
-            at, keys = edit.before, {**edit.keys, **keys}
+            at, edited_keys = edit
+            keys = {**edited_keys, **keys} if keys else edited_keys
         return keys
 
 

@@ -221,17 +221,14 @@ class _Dump:
         for field in internal_structs()[kind]:
             if field.only_if_given and not (found.get(field.json) or given.get(field.json) is not None):
                 continue
-            self.add(f"{before}{field.name}:")
-            before = " "
-            if field.json:
-                value, written = found.get(field.json), given.get(field.json)
-                value = _DEFAULTS.get((kind, field.json)) if value is None else value
-                if value is None and written is None:
-                    self.add(_dump_absent(field.type))
-                else:
-                    self.typed(field.type, value, written)
+            value, written = (found.get(field.json), given.get(field.json)) if field.json else (found, given)
+            value = _DEFAULTS.get((kind, field.json)) if value is None else value
+            if value is None and written is None:
+                self.add(f"{before}{field.name}:{_dump_absent(field.type)}")
             else:
-                self.typed(field.type, found, given)
+                self.add(f"{before}{field.name}:")
+                self.typed(field.type, value, written)
+            before = " "
         self.add("}")
 
     def _list(self, kind: str, found: Sequence[Any] | None, given: Any) -> None:

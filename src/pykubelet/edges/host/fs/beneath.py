@@ -10,12 +10,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.host.fs import files, libc, trees
-from pykubelet.edges.host.fs.errors import HostError, Translating, host_error, suppress_not_found
+from pykubelet.edges.host.fs.errors import HostError, host_error, is_refusal, refused, suppress_not_found
 from pykubelet.edges.host.fs.files import DirEntry, FileKind, FileStat
 
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
@@ -126,49 +126,68 @@ def _is_encodable(text: str) -> bool:
     return True
 
 
-@contextmanager
-def _refusals(place: Beneath, op: str) -> Iterator[None]:
-    """Raise every error of the block as a `HostError` about `place`."""
-    try:
-        with Translating(op, place):
-            yield
-    except HostError as error:
-        message = _LINK if error.errno_name == "ELOOP" else error.message
-        raise HostError(error.op, place, error.errno_name, message) from error.__cause__
+def _about(place: Beneath, error: HostError) -> HostError:
+    message = _LINK if error.errno_name == "ELOOP" else error.message
+    return HostError(error.op, place, error.errno_name, message)
 
 
-@contextmanager
-def _found(place: Beneath, op: str) -> Iterator[str]:
-    """A name for the file itself, which must be there: of its descriptor."""
-    parts = _checked(place, op)
-    with _refusals(place, op):
-        with files.OpenDescriptor(os.open(place.top, _DIRECTORY)) as top:
-            descriptor = open_plain(top, "/".join(parts))
-        try:
-            yield f"/proc/self/fd/{descriptor}"
-        finally:
-            os.close(descriptor)
+class _Refusals:
+    """A block whose errors are raised as a `HostError` about `place`."""
+
+    __slots__ = ("_op", "_place")
+
+    def __init__(self, place: Beneath, op: str) -> None:
+        self._place = place
+        self._op = op
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, HostError):
+            raise _about(self._place, error) from error.__cause__
+        if is_refusal(error):
+            raise _about(self._place, refused(self._op, self._place, error)) from error
 
 
-@contextmanager
-def _named(place: Beneath, op: str) -> Iterator[str]:
-    """A name for the file, which need not be there: in the descriptor of its directory. What is there may be a link."""
-    parts = _checked(place, op)
-    if not parts:
-        raise host_error(op, place, errno.EINVAL)
-    with _refusals(place, op):
-        with files.OpenDescriptor(os.open(place.top, _DIRECTORY)) as top:
-            directory = open_plain(top, "/".join(parts[:-1]))
-        try:
-            yield f"/proc/self/fd/{directory}/{parts[-1]}"
-        finally:
-            os.close(directory)
+class _Found:
+    """A name for the file itself in a block, whose errors are about `place`. It must be there: the name is that of its descriptor."""
+
+    __slots__ = ("_descriptor", "_op", "_place", "_refusals")
+
+    def __init__(self, place: Beneath, op: str) -> None:
+        self._place = place
+        self._op = op
+        self._refusals = _Refusals(place, op)
+
+    def __enter__(self) -> str:
+        return self._open(_checked(self._place, self._op))
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        os.close(self._descriptor)
+        self._refusals.__exit__(kind, error, trace)
+
+    def _open(self, parts: Sequence[str]) -> str:
+        with self._refusals, files.OpenDescriptor(os.open(self._place.top, _DIRECTORY)) as top:
+            self._descriptor = open_plain(top, "/".join(parts))
+        return f"/proc/self/fd/{self._descriptor}"
+
+
+class _Named(_Found):
+    """A name for the file that need not be there: in the descriptor of its directory. What is there may be a link."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> str:
+        parts = _checked(self._place, self._op)
+        if not parts:
+            raise host_error(self._op, self._place, errno.EINVAL)
+        return f"{self._open(parts[:-1])}/{parts[-1]}"
 
 
 @contextmanager
 def opened(place: Beneath) -> Iterator[int]:
     """The descriptor (O_PATH) of the file, whatever its kind is."""
-    with _found(place, "open") as name:
+    with _Found(place, "open") as name:
         yield int(name.rpartition("/")[2])
 
 
@@ -177,14 +196,14 @@ def opened(place: Beneath) -> Iterator[int]:
 
 def stat_file(place: Beneath) -> FileStat | None:
     """The attributes of what is there, also of a link; None if nothing is."""
-    with suppress_not_found, _named(place, "stat") as name:
+    with suppress_not_found, _Named(place, "stat") as name:
         return files.stat_file(name, follow=False)
     return None
 
 
 def list_dir(place: Beneath) -> tuple[DirEntry, ...]:
     """As `files.list_dir`."""
-    with _found(place, "readdir") as name:
+    with _Found(place, "readdir") as name:
         return files.list_dir(name)
 
 
@@ -202,14 +221,14 @@ def list_directories(place: Beneath) -> list[DirEntry]:
 
 def read_link(place: Beneath) -> str | None:
     """The target of a symlink; None if there is none."""
-    with suppress_not_found, _named(place, "readlink") as name:
+    with suppress_not_found, _Named(place, "readlink") as name:
         return files.read_link(name)
     return None
 
 
 def read_bytes(place: Beneath, limit: int) -> bytes:
     """As `files.read_bytes`: anything but a regular file is refused, and not opened."""
-    with _found(place, "open") as name:
+    with _Found(place, "open") as name:
         return files.read_bytes(name, limit)
 
 
@@ -220,13 +239,13 @@ def read_text(place: Beneath, limit: int = 1 << 20) -> str:
 
 def read_tail(place: Beneath, limit: int) -> bytes:
     """As `files.read_tail`: anything but a regular file is refused, and not opened."""
-    with _found(place, "open") as name:
+    with _Found(place, "open") as name:
         return files.read_tail(name, limit)
 
 
 def open_regular(place: Beneath) -> int:
     """Open a regular file for reading. The caller must close the descriptor. Anything else is refused (EINVAL), and not opened."""
-    with _found(place, "open") as name:
+    with _Found(place, "open") as name:
         return files.open_regular(name)
 
 
@@ -258,13 +277,13 @@ def _open_in_memory(top: int, name: str) -> tuple[int, int] | None:
 
 def read_disk_usage(place: Beneath) -> tuple[int, int]:
     """As `trees.read_disk_usage`."""
-    with _found(place, "walk") as name:
+    with _Found(place, "walk") as name:
         return trees.read_disk_usage(name)
 
 
 def read_usage_of_files(place: Beneath, limit: int) -> tuple[int, int]:
     """As `trees.read_usage_of_files`; nothing when there is no such directory."""
-    with suppress_not_found, _found(place, "readdir") as name:
+    with suppress_not_found, _Found(place, "readdir") as name:
         return trees.read_usage_of_files(name, limit)
     return 0, 0
 
@@ -275,7 +294,7 @@ def read_usage_of_files(place: Beneath, limit: int) -> tuple[int, int]:
 def make_dirs(place: Beneath, mode: int = 0o750) -> bool:
     """Make a directory and those above it that are missing, each with exactly `mode`. Returns whether it was made."""
     parts = _checked(place, "mkdir")
-    with _refusals(place, "mkdir"):
+    with _Refusals(place, "mkdir"):
         try:
             top = os.open(place.top, _DIRECTORY)
         except FileNotFoundError:
@@ -289,31 +308,31 @@ def make_dirs(place: Beneath, mode: int = 0o750) -> bool:
 
 def create_file(place: Beneath, mode: int = 0o644) -> bool:
     """As `files.create_file`."""
-    with _named(place, "create") as name:
+    with _Named(place, "create") as name:
         return files.create_file(name, mode)
 
 
 def write_atomic(place: Beneath, data: bytes, mode: int = 0o644, *, durable: bool = False) -> None:
     """As `files.write_atomic`."""
-    with _named(place, "write") as name:
+    with _Named(place, "write") as name:
         files.write_atomic(name, data, mode, durable=durable)
 
 
 def write_in_place(place: Beneath, data: bytes, mode: int = 0o644) -> None:
     """As `files.write_in_place`."""
-    with _named(place, "write") as name:
+    with _Named(place, "write") as name:
         files.write_in_place(name, data, mode)
 
 
 def sync_file(place: Beneath) -> None:
     """As `files.sync_file`."""
-    with _named(place, "sync") as name:
+    with _Named(place, "sync") as name:
         files.sync_file(name)
 
 
 def replace_symlink(target: str, place: Beneath) -> None:
     """As `files.replace_symlink`. The target is any text: no function of this module follows the link."""
-    with _named(place, "symlink") as name:
+    with _Named(place, "symlink") as name:
         files.replace_symlink(target, name)
 
 
@@ -322,19 +341,19 @@ def rename(source: Beneath, name: str) -> None:
     _checked(Beneath(source.top, name), "rename")
     if "/" in name or not name:
         raise HostError("rename", source, "EXDEV", f"{name!r} is not the name of a file")
-    with _named(source, "rename") as there:
+    with _Named(source, "rename") as there:
         files.rename(there, f"{os.path.dirname(there)}/{name}")
 
 
 def change_mode(place: Beneath, mode: int) -> None:
     """Change the mode of what is there."""
-    with _found(place, "chmod") as name:
+    with _Found(place, "chmod") as name:
         files.change_mode(name, mode)
 
 
 def change_owner(place: Beneath, uid: int, gid: int) -> None:
     """Change owner and group; -1 keeps the current one."""
-    with _found(place, "chown") as name:
+    with _Found(place, "chown") as name:
         files.change_owner(name, uid, gid)
 
 
@@ -355,7 +374,7 @@ def remove_tree(place: Beneath, *, may_hold_mounts: bool = True) -> bool:
 
 def _removed(place: Beneath, op: str, remove: Callable[[str], bool]) -> bool:
     try:
-        with _named(place, op) as name:
+        with _Named(place, op) as name:
             return remove(name)
     except HostError as error:
         if error.errno_name in ("ENOENT", "ENAMETOOLONG") or (error.errno_name == "ENOTDIR" and op != "rmdir"):
@@ -365,13 +384,13 @@ def _removed(place: Beneath, op: str, remove: Callable[[str], bool]) -> bool:
 
 def remove_temporaries(place: Beneath) -> None:
     """As `files.remove_temporaries`."""
-    with _found(place, "readdir") as name:
+    with _Found(place, "readdir") as name:
         files.remove_temporaries(name)
 
 
 def gzip_file(place: Beneath) -> None:
     """As `files.gzip_file`."""
-    with _named(place, "gzip") as name:
+    with _Named(place, "gzip") as name:
         files.gzip_file(name)
 
 
@@ -379,11 +398,11 @@ def apply_group(
     place: Beneath, gid: int, *, read_only: bool = False, progress: Callable[[int], None] = lambda _files: None
 ) -> None:
     """As `trees.apply_group`."""
-    with _found(place, "walk") as name:
+    with _Found(place, "walk") as name:
         trees.apply_group(name, gid, read_only=read_only, progress=progress, shown=place)
 
 
 def group_is_applied(place: Beneath, gid: int, *, read_only: bool = False) -> bool:
     """As `trees.group_is_applied`."""
-    with _found(place, "stat") as name:
+    with _Found(place, "stat") as name:
         return trees.group_is_applied(name, gid, read_only=read_only)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import TypeGuard
 
 #: A name that is too long for the file system was never made, so there is nothing to be read or removed.
 _NOT_FOUND = ("ENOENT", "ENOTDIR", "ENAMETOOLONG")
@@ -87,8 +88,20 @@ def translated(op: str, path: str, error: OSError) -> HostError:
     return host_error(op, path, error.errno)
 
 
+def is_refusal(error: BaseException | None) -> TypeGuard[OSError | ValueError]:
+    """Whether it is an error of the kernel, or about a name that Python does not pass on: with NUL, or that is no text."""
+    if isinstance(error, ValueError):
+        return isinstance(error, UnicodeEncodeError) or "embedded null" in str(error)
+    return isinstance(error, OSError)
+
+
+def refused(op: str, path: str, error: OSError | ValueError) -> HostError:
+    """The `HostError` for an error of which `is_refusal` holds; EINVAL if it is about a name. Raise it `from` the original error."""
+    return translated(op, path, error) if isinstance(error, OSError) else host_error(op, repr(path), errno.EINVAL)
+
+
 class Translating:
-    """A block of which every OSError is raised as a `HostError`; EINVAL also for names that Python refuses: with NUL, or that are no text.
+    """A block whose errors are raised as a `HostError`, if they are refusals.
 
     It is a class because each operation on a file has one, and a generator costs three times as much.
     """
@@ -102,7 +115,5 @@ class Translating:
     def __enter__(self) -> None: ...
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, OSError):
-            raise translated(self._op, self._path, error) from error
-        if isinstance(error, UnicodeEncodeError) or (isinstance(error, ValueError) and "embedded null" in str(error)):
-            raise host_error(self._op, repr(self._path), errno.EINVAL) from error
+        if is_refusal(error):
+            raise refused(self._op, self._path, error) from error
