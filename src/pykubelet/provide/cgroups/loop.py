@@ -123,7 +123,7 @@ class ResourcesLoop:
         self._min_period_s = min_period_s
         self._period_s = period_s
         self._pods = PodGroups(inputs)
-        #: Pods that have gone, whose groups the runtime may make again: when each is looked for, and the seconds before that.
+        #: When the group of a pod that has gone is looked for, as the runtime may make it again, and the seconds before that.
         self._looks: dict[PodUID, tuple[float, float]] = {}
         self._seen: Mapping[PodUID, Pod] | None = None
         self._lingering: frozenset[PodUID] = frozenset()
@@ -160,7 +160,7 @@ class ResourcesLoop:
             self._looks |= dict.fromkeys(gone, (loop.time() + SWEEP_S, SWEEP_S))
 
     async def _look_for_gone(self) -> None:
-        """Look for the groups of gone pods whose time has come; later all groups are looked through anyway."""
+        """Look for the groups of gone pods that are due. After a minute, all groups are looked through anyway."""
         loop = asyncio.get_running_loop()
         due = [uid for uid, (at, _) in self._looks.items() if at <= loop.time()]
         if not due:

@@ -132,7 +132,7 @@ def _about(place: Beneath, error: HostError) -> HostError:
 
 
 class _Refusals:
-    """A block whose errors are raised as a `HostError` about `place`."""
+    """A block: its errors are raised as a `HostError` about `place`."""
 
     __slots__ = ("_op", "_place")
 
@@ -150,7 +150,7 @@ class _Refusals:
 
 
 class _Found:
-    """A name for the file itself in a block, whose errors are about `place`. It must be there: the name is that of its descriptor."""
+    """A name for the file itself, which must be there, in a block: the name is that of its descriptor. Errors are about `place`."""
 
     __slots__ = ("_descriptor", "_op", "_place", "_refusals")
 

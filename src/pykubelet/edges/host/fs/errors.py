@@ -101,7 +101,7 @@ def refused(op: str, path: str, error: OSError | ValueError) -> HostError:
 
 
 class Translating:
-    """A block whose errors are raised as a `HostError`, if they are refusals.
+    """A block: its errors are raised as a `HostError`, if they are refusals.
 
     It is a class because each operation on a file has one, and a generator costs three times as much.
     """
