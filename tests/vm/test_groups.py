@@ -257,7 +257,9 @@ async def test_memory_qos_and_swap_of_pods_from_an_api_server(make_unit: MakeUni
         reference = without_systemd(reference)
     pods = read_pods("pods-api.json")
 
-    async with a_world(with_flags(make_unit), tmp_path, cgroupDriver=driver, **SETTINGS, **MEMORY_QOS) as world:
+    # the release that the values were recorded of
+    make = with_flags(make_unit, "--emulated-version", "1.36")
+    async with a_world(make, tmp_path, cgroupDriver=driver, **SETTINGS, **MEMORY_QOS) as world:
         assert isinstance(world.agent, UnitAgent)
         for few in batched(pods_of(reference, pods)):
             started = [world.run(pod)["metadata"]["name"] for pod in few]
