@@ -175,6 +175,19 @@ def test_a_container_in_back_off_that_is_removed_to_restart_all(is_restarting: b
     assert (waiting(shown), end(shown.lastState), shown.restartCount) == (reason, BY_RULE, 1)
 
 
+def test_a_container_with_a_start_that_failed_with_its_sandbox_is_removed_to_restart_all() -> None:
+    """As one beside it that was not started again: its end was before the restart of all, which the failed start does not hide."""
+    pod = make_pod(container(restartPolicyRules=(RULE,)))
+    useless = instance(state=ObservedState.CREATED, number=1)
+    status = reported_after(pod, view(exited(code=137)), view(useless, exited(code=137)))
+    for looks in (1, 2):
+        status = project_status(facts(pod, view(), old=status, restarting_all=True))
+        shown = of(status)
+        assert (waiting(shown), end(shown.lastState), shown.restartCount) == ("RestartingAllContainers", BY_RULE, 1), (
+            looks
+        )
+
+
 def test_a_restarted_container_that_vanishes_has_ended() -> None:
     shown = of(reported_after(make_pod(), view(running(number=1), exited(code=3)), view()))
     assert (waiting(shown), end(shown.lastState), shown.restartCount) == ("ContainerCreating", UNKNOWN, 2)

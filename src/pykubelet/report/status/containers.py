@@ -156,13 +156,18 @@ def _is_outdated(facts: StatusFacts, newest: ContainerView, old: core.ContainerS
 
 def _has_lost_unstarted(facts: StatusFacts, instances: tuple[ContainerView, ...], old: core.ContainerStatus) -> bool:
     """True if the published instance was created, never started, and removed: its successor has the restart count that was published."""
-    published, last, lifecycle = instance_of(old), _last(old), facts.lifecycle
-    if facts.has_ended or lifecycle.restarting_all or not published or last is None or _state(old).waiting is None:
+    if facts.has_ended or facts.lifecycle.restarting_all or not _is_unstarted_after_end(facts, old):
         return False
-    ended = _instance(last.containerID)
-    if published == ended or published in lifecycle.reset:
+    last = _last(old)
+    return not instances or (last is not None and instances[0].id == _instance(last.containerID))
+
+
+def _is_unstarted_after_end(facts: StatusFacts, old: core.ContainerStatus) -> bool:
+    """Whether the published instance was created after the end of another one, which is the last state, and never started."""
+    published, last = instance_of(old), _last(old)
+    if not published or last is None or _state(old).waiting is None:
         return False
-    return not instances or instances[0].id == ended
+    return published != _instance(last.containerID) and published not in facts.lifecycle.reset
 
 
 def _began_at(status: core.ContainerStatus) -> str:
@@ -288,6 +293,9 @@ def _vanished(
     if facts.lifecycle.restarting_all:
         waiting = core.ContainerStateWaiting(reason=RESTARTING_ALL_CONTAINERS, message=REMOVED_TO_RESTART)
         was_there = before.running is not None or before.terminated is not None
+        if old is not None and _is_unstarted_after_end(facts, old):
+            # the rule removes what ended before; the restart count was that of the instance which never started
+            return replace(status, state=core.ContainerState(waiting=waiting), lastState=REMOVED_BY_RULE)
         if not (was_there or (old is not None and _was_reset(facts, old))):
             return replace(status, state=core.ContainerState(waiting=waiting)) if _was_removed(status) else status
         return replace(
