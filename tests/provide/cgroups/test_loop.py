@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -133,6 +134,35 @@ async def test_a_group_made_once_more_for_a_pod_that_is_gone_goes_soon(make: Mak
         await until(lambda: fake.groups["/kubepods/burstable"].cpu_shares == 2)
         fake.groups["/kubepods/burstable/poda"] = CgroupLimits()  # by a call to the runtime that was given up
         await until(lambda: "/kubepods/burstable/poda" not in fake.groups)
+
+
+async def test_the_group_of_a_gone_pod_is_looked_for_when_it_is_due_whatever_other_pods_go(
+    make: Make, fake: FakeCgroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, exists = asyncio.get_running_loop(), fake.exists
+    looks = defaultdict[str, list[float]](list)
+
+    def look(path: str) -> bool:
+        looks[path].append(loop.time())
+        return exists(path)
+
+    monkeypatch.setattr(fake, "exists", look)
+    stand = LoopStand(make(), min_period_s=1.0, period_s=60.0)
+    pods, gone_at = [pod(f"{number:02}") for number in range(10)], list[float]()
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("resources", stand.loop.run())
+        stand.roster.publish(Roster(sources_ready=True))
+        stand.observed.publish(Observed(listed_at=1.0))
+        stand.lives.publish(lifecycles(*pods))
+        await asyncio.sleep(5)
+        for number in range(len(pods)):
+            gone_at.append(loop.time())
+            stand.lives.publish(lifecycles(*pods[number + 1 :]))
+            await asyncio.sleep(3)
+        await asyncio.sleep(120)
+    for p, at in zip(pods, gone_at, strict=True):
+        after = [found - at for found in looks[f"/kubepods/besteffort/pod{p.metadata.uid}"]]
+        assert after == pytest.approx([2, 6, 14, 30, 62], abs=4), p.metadata.name
 
 
 def test_an_ended_pod_whose_volumes_stay_keeps_its_group_and_the_least_cpu(make: Make, fake: FakeCgroups) -> None:
