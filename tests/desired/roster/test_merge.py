@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import patch
 
 from desired.roster.wants import WALL, Desk, make_pod
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykubelet.base.api.core import Pod
@@ -14,6 +15,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_SEEN
 from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.roster import ManifestProblem, NameHolder, Roster, SourceChanged
+from pykubelet.desired.roster import merge
 from pykubelet.desired.roster.holders import HolderMemory
 from pykubelet.desired.roster.merge import apply_source, roster_of
 from pykubelet.desired.roster.model import RosterState
@@ -305,3 +307,32 @@ def test_the_first_pod_stays_and_no_pod_is_forgotten(events: list[tuple[str, lis
         assert again.pods.keys() == roster.pods.keys()
         assert all(again.pods[uid] is item for uid, item in roster.pods.items())
         assert len(desk.events) == count
+
+
+#: Pods for a file, and whether something in it becomes wrong or right.
+EDITS = st.tuples(
+    st.sampled_from(["file", "http"]), st.sampled_from("xy"), st.lists(WILD_PODS, max_size=2), st.integers(0, 3)
+)
+
+
+@given(st.lists(EDITS, max_size=20))
+@settings(max_examples=300)
+def test_only_what_has_changed_is_merged_with_the_same_result(edits: list[tuple[str, str, list[Pod], int]]) -> None:
+    files: dict[str, dict[str, list[Pod]]] = {"file": {}, "http": {}}
+    wrong: set[tuple[str, str]] = set()
+    quick, complete = RosterState(), RosterState()
+    for source, name, pods, chance in edits:
+        files[source][name] = pods
+        wrong ^= {(source, name)} if chance == 0 else set()
+        event = SourceChanged(
+            source,
+            tuple(pod for listed in files[source].values() for pod in listed),
+            tuple(ManifestProblem(name, "spec", "no") for name in "xy" if (source, name) in wrong),
+            tuple(name for name, listed in files[source].items() for _ in listed),
+        )
+        quick, events = apply_source(quick, event, WALL)
+        with patch.object(merge, "_with_changed_manifests", lambda *_: None):
+            complete, expected = apply_source(complete, event, WALL)
+        assert events == expected
+        assert (quick.holders, quick.clashes) == (complete.holders, complete.clashes)
+        assert dict(quick.entries) == dict(complete.entries)

@@ -8,7 +8,7 @@ Rules:
   taken when the name is free. The API server's names are unique anyway.
 - Mirror pods are kept separately, by the full name that they share with their static pod.
 - A static pod with a new first-seen time was away in between, however briefly: it has come back, and starts again.
-- The other sources are not merged again when only the API server's pods change, unless pods share a name or UID.
+- Pods that have not changed are not merged again, unless pods share a name or UID, or a manifest has become wrong or right.
 - Which objects of manifests count is decided in `objects.py`.
 - An unchanged pod remains the same object, so that readers can compare by identity. Changes are those of spec, generation,
   labels, annotations (except the agent's own), deletion time, deletion grace period, and of what other clients write to
@@ -28,7 +28,7 @@ from operator import attrgetter
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.flight import WORK
-from pykubelet.base.kit.values import Derived, Value, changed_keys, edited, follow_up, missing_keys, replace
+from pykubelet.base.kit.values import Derived, Value, changed_keys, edited, missing_keys, replace
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import CONFIG_SEEN, SOURCE_API, SOURCE_FILE
@@ -76,7 +76,8 @@ def apply_source(state: RosterState, event: SourceChanged, wall: float) -> tuple
     state = replace(state, sources=sources)
     if event.objects or state.counted_objects.objects:
         state = replace(state, counted_objects=count_objects(sources, state.counted_objects))
-    if event.source == SOURCE_API and (alone := _with_api_pods(state, before, event, wall)) is not None:
+    with_changed = _with_api_pods if event.source == SOURCE_API else _with_changed_manifests
+    if (alone := with_changed(state, before, event, wall)) is not None:
         return alone, ()
     desired = _in_order(state)
     chosen: dict[PodUID, _Wanted] = {}
@@ -130,6 +131,44 @@ def _with_api_pods(
                 )
             arrivals += entry.order == arrivals
     return replace(state, entries=entries, arrivals=arrivals)
+
+
+def _with_changed_manifests(
+    state: RosterState, before: SourceChanged | None, event: SourceChanged, wall: float
+) -> RosterState | None:
+    """The state with these pods of manifests and all others unchanged. None: pods may be in each other's way, or a manifest has become
+    wrong or right."""
+    if before is None or not (before.known and event.known) or state.clashes or event.problems != before.problems:
+        return None
+    then, now = _by_identity(before), _by_identity(event)
+    added, wrong = missing_keys(now, then), {problem.origin for problem in event.problems}
+    news = {PodUID(now[key].metadata.uid): key for key in added}
+    if len(now) != len(event.pods) or len(news) != len(added):
+        return None
+    entries, holders, arrivals = edited(state.entries), dict(state.holders), state.arrivals
+    for key in missing_keys(then, now):
+        ref = pod_ref(then[key])
+        if key[1] in wrong or holders.pop(ref.full_name, None) != NameHolder(event.source, key[1]):
+            return None
+        if ref.uid not in news:
+            entries.discard(ref.uid)
+    for uid, key in news.items():
+        pod, origin, old = now[key], key[1], entries.get(uid)
+        ref = pod_ref(pod)
+        wanted = _Wanted(event.source, origin, pod, ref, ref)
+        if ref.full_name in holders or (old is not None and (old.ref, old.item.source) != (ref, event.source)):
+            return None
+        holders[ref.full_name] = wanted.holder
+        with WORK.on(uid):
+            entry = entries[uid] = _entry(state, old, wanted, arrivals, wall)
+        arrivals += entry.order == arrivals
+    return replace(state, entries=entries, holders=holders, arrivals=arrivals)
+
+
+def _by_identity(source: SourceChanged) -> dict[tuple[int, str], Pod]:
+    """The pods by object and origin: an unchanged pod is the same object."""
+    origins = source.origins or (source.source,) * len(source.pods)
+    return {(id(pod), origin): pod for pod, origin in zip(source.pods, origins, strict=True)}
 
 
 _mirrors: Derived[PodUID, Pod, Pod] = Derived(lambda pod: pod if is_mirror(pod) else None)
@@ -210,13 +249,16 @@ def _wanted(state: RosterState, source: str, origin: str, pod: Pod) -> _Wanted:
 
 
 def _with_entries(state: RosterState, chosen: Mapping[PodUID, _Wanted], wall: float) -> RosterState:
-    entries: dict[PodUID, Entry] = {}
-    arrivals = state.arrivals
+    entries, arrivals = edited(state.entries), state.arrivals
+    for uid in missing_keys(state.entries, chosen):
+        del entries[uid]
     for uid, wanted in chosen.items():
         with WORK.on(uid):
-            entry = entries[uid] = _entry(state, state.entries.get(uid), wanted, arrivals, wall)
+            entry = _entry(state, state.entries.get(uid), wanted, arrivals, wall)
+        if entry is not entries.get(uid):
+            entries[uid] = entry
         arrivals += entry.order == arrivals
-    return replace(state, entries=follow_up(state.entries, entries), arrivals=arrivals)
+    return replace(state, entries=entries, arrivals=arrivals)
 
 
 def _entry(state: RosterState, old: Entry | None, wanted: _Wanted, arrivals: int, wall: float) -> Entry:

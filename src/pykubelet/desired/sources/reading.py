@@ -83,9 +83,10 @@ class FirstSeen:
 
     def mark(self, pods: Iterable[Pod], wall_s: float) -> tuple[Pod, ...]:
         """The annotated pods; unchanged pods are the same objects as in the last call."""
-        now = format_nano_time(int(wall_s * 1_000_000_000))
-        marked = [_mark(pod, self._pods.get(_key(pod)), now) for pod in pods]
-        self._pods = {_key(known.given): known for known in marked}
+        now, before = format_nano_time(int(wall_s * 1_000_000_000)), self._pods
+        keyed = [(_key(pod), pod) for pod in pods]
+        marked = [_mark(pod, before.get(key), now) for key, pod in keyed]
+        self._pods = {key: known for (key, _), known in zip(keyed, marked, strict=True)}
         return tuple(known.annotated for known in marked)
 
 

@@ -15,6 +15,7 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.flight import Done, SingleFlight
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import Derived
 from pykubelet.base.model.content import BY_MANIFEST, Content, Found, ManifestObject, ObjectKey, Unreadable
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import Needs
@@ -60,6 +61,7 @@ class StandaloneContent:
         seen: tuple[tuple[ManifestObject, ...], bool, Mapping[str, str]] | None = None
         pods: Mapping[PodUID, RosterPod] | None = None
         bound = Bound({}, self._bindings, is_complete=False, made_from=())
+        missed = self._missed(bound)
         with set_on_change(wakeup, self._roster, self._node):
             while True:
                 roster, node = self._roster.get(), self._node.get()
@@ -68,31 +70,37 @@ class StandaloneContent:
                     if now != seen:
                         bound = bind(roster.objects, self._bindings, node, is_complete=roster.sources_ready)
                         _log_new(self._bindings, bound.bindings)
-                        self._bindings = bound.bindings
+                        self._bindings, missed = bound.bindings, self._missed(bound)
                     if self._bindings.volumes != self._saved.volumes:
                         await self._save()
-                        self._publish(bound, roster.pods)
+                        self._publish(bound, missed(roster.pods))
                     else:
-                        self._publish(bound, roster.pods)
+                        self._publish(bound, missed(roster.pods))
                         await self._save()
                     seen, pods = now, roster.pods
                 elif self._kept.is_failing:
                     await self._save()
                 await self._kept.wait(wakeup)
 
-    def _publish(self, bound: Bound, pods: Mapping[PodUID, RosterPod]) -> None:
+    def _missed(self, bound: Bound) -> Derived[PodUID, RosterPod, tuple[ObjectKey, ...]]:
+        """The objects that each pod refers to and that have no manifest; none while manifests may still be read."""
+        known = Content(objects=bound.answers, has_manifests=True)
+
+        def missed_by(entry: RosterPod) -> tuple[ObjectKey, ...] | None:
+            wanted = self._needs(entry.pod, known).objects if bound.is_complete else ()
+            return tuple(sorted(key for key in wanted if key.kind in BY_MANIFEST and key not in bound.answers)) or None
+
+        return Derived(missed_by)
+
+    def _publish(self, bound: Bound, missed: Mapping[PodUID, tuple[ObjectKey, ...]]) -> None:
         """Publish all answers, and those about objects that pods refer to and that have no manifest."""
         before = self._content.get()
-        answers: dict[ObjectKey, Found] = dict(bound.answers)
-        if bound.is_complete:
-            known = Content(objects=answers, has_manifests=True)
-            for entry in pods.values():
-                wanted = self._needs(entry.pod, known).objects
-                unknown = [key for key in wanted if key.kind in BY_MANIFEST and key not in answers]
-                if len(unknown) > MAX_KEYS:
-                    unknown.sort()
-                    answers.update(dict.fromkeys(unknown[MAX_KEYS:], _EXCESS))
-                answers.update((key, missing(key)) for key in unknown[:MAX_KEYS])
+        answers: dict[ObjectKey, Found] = {}
+        for keys in missed.values():
+            answers.update(dict.fromkeys(keys[MAX_KEYS:], _EXCESS))
+        for keys in missed.values():
+            answers.update((key, missing(key)) for key in keys[:MAX_KEYS])
+        answers.update(bound.answers)
         objects = {key: _same(before.objects.get(key), found) for key, found in answers.items()}
         if objects != before.objects or bound.made_from != before.made_from:
             self._content.publish(Content(objects=objects, has_manifests=True, made_from=bound.made_from))
