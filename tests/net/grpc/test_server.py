@@ -131,13 +131,23 @@ async def test_many_calls_at_once(channel: grpc.aio.Channel) -> None:
     ("method", "code", "words"),
     [
         ("Refuse", grpc.StatusCode.NOT_FOUND, "nothing here: 100 % größer"),
-        ("Nothing", grpc.StatusCode.UNIMPLEMENTED, "unknown method /t.S/Nothing"),
+        ("Nothing", grpc.StatusCode.UNIMPLEMENTED, "unknown method Nothing for service t.S"),
     ],
 )
 async def test_errors_have_code_and_words(channel: grpc.aio.Channel, method: str, code: object, words: str) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call(channel, method)
     assert (caught.value.code(), caught.value.details()) == (code, words)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [("/t.Other/Echo", "unknown service t.Other"), ("/Echo", 'malformed method name: "/Echo"')],
+)
+async def test_a_path_of_no_service_is_refused_as_by_grpc_go(channel: grpc.aio.Channel, asked: str, words: str) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await channel.unary_unary(asked, None, None)(b"", timeout=10)
+    assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.UNIMPLEMENTED, words)
 
 
 @pytest.mark.parametrize("what", [b"", b"disk"])

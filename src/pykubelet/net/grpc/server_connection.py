@@ -273,7 +273,7 @@ class ServerConnection:
                 self._http.send_headers(id, _ANSWER)
                 await self._send_message(id, answer)
             else:
-                raise RpcError(Code.UNIMPLEMENTED, f"unknown method {call.path}")
+                raise RpcError(Code.UNIMPLEMENTED, self._services.refusal(call.path))
         except RpcError as error:
             head = () if call.has_begun else _ANSWER
             trailers = (("grpc-status", str(int(error.code))), ("grpc-message", quote(_as_text(error.message))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
 from pykubelet.base.kit.values import Value, field
@@ -21,6 +22,13 @@ class Services(Value):
 
     methods: Mapping[str, Method]
     streams: Mapping[str, StreamMethod] = field(default_factory=dict)
+
+    def refusal(self, path: str) -> str:
+        """Why a path that is not served is refused, in the words of grpc-go: clients read them to learn what a server can do."""
+        service, _, method = path.removeprefix("/").rpartition("/")
+        if any(known.startswith(f"/{service}/") for known in (*self.methods, *self.streams)):
+            return f"unknown method {method} for service {service}"
+        return f"unknown service {service}" if service else f"malformed method name: {json.dumps(path)}"
 
 
 class RpcLimits(Value):
