@@ -102,7 +102,7 @@ def made(agent: Agent) -> set[str]:
 
 
 def attempt(tab: Tab, agent: Agent, name: str) -> None:
-    tab.run(
+    tab.run_undisturbed(
         f"(async () => {{ const port = 'https://127.0.0.1:{agent.port}'; await {ATTEMPTS[name]}.catch?.(() => 0); }})()"
     )
 

@@ -28,6 +28,8 @@ FLAGS = (
     "--no-first-run",
 )
 ANSWER_S = 60.0
+#: The browser's word for a network interface that has come or gone during a request, and how often in a row a test bears that.
+NETWORK_CHANGED, NETWORK_CHANGES = "net::ERR_NETWORK_CHANGED", 20
 KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32}
 Json = dict[str, Any]
 
@@ -124,6 +126,17 @@ class Tab:
         done = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in done, done["exceptionDetails"]
         return done["result"].get("value")
+
+    def run_undisturbed(self, script: str) -> None:
+        """Run an expression that makes the browser send something; again as long as the browser gives that up because a network interface
+        has come or gone, such as that of a pod of another test."""
+        for _ in range(NETWORK_CHANGES):
+            before = len(self._browser.reported)
+            self.run(script)
+            self.run("0")  # what is reported of the expression comes before this answer
+            if not any(NETWORK_CHANGED in json.dumps(each) for each in self._browser.reported[before:]):
+                return
+        raise AssertionError(f"network interfaces came and went {NETWORK_CHANGES} times during this: {script}")
 
     def wait(self, script: str, within_s: float = 60.0) -> Any:
         """The first true value of an expression."""

@@ -140,14 +140,10 @@ async def test_errors_have_code_and_words(channel: grpc.aio.Channel, method: str
     assert (caught.value.code(), caught.value.details()) == (code, words)
 
 
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [("/t.Other/Echo", "unknown service t.Other"), ("/Echo", 'malformed method name: "/Echo"')],
-)
-async def test_a_path_of_no_service_is_refused_as_by_grpc_go(channel: grpc.aio.Channel, asked: str, words: str) -> None:
+async def test_a_service_that_is_not_there_is_refused_as_by_grpc_go(channel: grpc.aio.Channel) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await channel.unary_unary(asked, None, None)(b"", timeout=10)
-    assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.UNIMPLEMENTED, words)
+        await channel.unary_unary("/t.Other/Echo", None, None)(b"", timeout=10)
+    assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.UNIMPLEMENTED, "unknown service t.Other")
 
 
 @pytest.mark.parametrize("what", [b"", b"disk"])

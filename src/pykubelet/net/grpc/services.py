@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
 from pykubelet.base.kit.values import Value, field
@@ -26,9 +25,8 @@ class Services(Value):
     def refusal(self, path: str) -> str:
         """Why a path that is not served is refused, in the words of grpc-go: clients read them to learn what a server can do."""
         service, _, method = path.removeprefix("/").rpartition("/")
-        if any(known.startswith(f"/{service}/") for known in (*self.methods, *self.streams)):
-            return f"unknown method {method} for service {service}"
-        return f"unknown service {service}" if service else f"malformed method name: {json.dumps(path)}"
+        is_known = any(known.startswith(f"/{service}/") for known in (*self.methods, *self.streams))
+        return f"unknown method {method} for service {service}" if is_known else f"unknown service {service}"
 
 
 class RpcLimits(Value):
