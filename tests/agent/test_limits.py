@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,15 +16,29 @@ MakeAgent = Callable[..., Agent]
 LIMITS = {"limits": {"cpu": "500m", "memory": "32Mi"}}
 
 
+#: Uses up its memory once the file is there: a runtime watches the memory of a container from the end of its start on.
+EATS = "until test -e /state/go; do sleep 0.1; done; rm /state/go; {}"
+MOUNTS = [{"name": "state", "mountPath": "/state"}]
+
+
+def volumes_at(folder: Path) -> list[Json]:
+    return [{"name": "state", "hostPath": {"path": str(folder), "type": "Directory"}}]
+
+
 def terminated(pod: Json) -> Json:
     found: Json = container_status(pod)["state"].get("terminated") or {}
     return found
 
 
-async def test_a_container_over_its_memory_limit_is_reported_as_oom_killed(make_agent: MakeAgent) -> None:
+async def test_a_container_over_its_memory_limit_is_reported_as_oom_killed(
+    make_agent: MakeAgent, tmp_path: Path
+) -> None:
     """How long that takes is printed (`pytest -rP`), not judged: other load decides it here."""
     agent = make_agent().start()
-    agent.put(make_pod("hog", make_container(script="exec tail /dev/zero", resources=LIMITS), restartPolicy="Never"))
+    hog = make_container(script=EATS.format("exec tail /dev/zero"), resources=LIMITS, volumeMounts=MOUNTS)
+    agent.put(make_pod("hog", hog, restartPolicy="Never", volumes=volumes_at(tmp_path)))
+    await agent.wait_running("hog")
+    (tmp_path / "go").touch()
     ended = terminated(await agent.wait_pod("hog", "its container has ended", terminated))
     seen = time.time()
     assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
@@ -39,11 +54,21 @@ async def test_a_container_over_its_memory_limit_is_reported_as_oom_killed(make_
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure"])
-async def test_an_init_container_that_is_oom_killed_and_exits_with_0(policy: str, make_agent: MakeAgent) -> None:
+async def test_an_init_container_that_is_oom_killed_and_exits_with_0(
+    policy: str, make_agent: MakeAgent, tmp_path: Path
+) -> None:
     """The kernel kills a child of its first process; the regular container is never started."""
     agent = make_agent().start()
-    eater = make_container("eater", "tail /dev/zero; exit 0", resources=LIMITS)
-    agent.put(make_pod("fed", initContainers=[eater], restartPolicy=policy))
+    eater = make_container("eater", EATS.format("tail /dev/zero; exit 0"), resources=LIMITS, volumeMounts=MOUNTS)
+    agent.put(make_pod("fed", initContainers=[eater], restartPolicy=policy, volumes=volumes_at(tmp_path)))
+
+    def runs_again(pod: Json, restarts: int) -> bool:
+        shown = container_status(pod, "eater")
+        return shown["restartCount"] == restarts and "running" in shown["state"]
+
+    for restarts in range(1 if policy == "Never" else 2):  # the first restart is at once
+        await agent.wait_pod("fed", "it runs", partial(runs_again, restarts=restarts))
+        (tmp_path / "go").touch()
     if policy == "Never":
         pod = await agent.wait_phase("fed", "Failed")
         state = pod["status"]["initContainerStatuses"][0]["state"]["terminated"]
