@@ -82,7 +82,7 @@ def proxy(cluster: Cluster, cluster_agent: Agent, pages: Path) -> Iterator[str]:
 def value(tab: Tab, proxy: str, script: str, cluster: Cluster, protocol: str = "") -> str:
     for name, word in (("NAMESPACE", cluster.namespace), ("NODE", NODE_NAME), ("PROTOCOL", protocol)):
         script = script.replace(name, word)
-    return str(tab.run(f"(async () => {{ const proxy = '{proxy}'; return await {script}; }})()"))
+    return str(tab.run_undisturbed(f"(async () => {{ const proxy = '{proxy}'; return await {script}; }})()"))
 
 
 @pytest.mark.parametrize("protocol", ["v4.channel.k8s.io", "v5.channel.k8s.io"])

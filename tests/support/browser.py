@@ -118,25 +118,28 @@ class Tab:
         return self._browser.call(method, self._session, **params)
 
     def open(self, url: str) -> Tab:
-        self.call("Page.navigate", url=url)
-        return self
+        for _ in range(NETWORK_CHANGES):
+            if self.call("Page.navigate", url=url).get("errorText") != NETWORK_CHANGED:
+                return self
+        raise AssertionError(f"network interfaces came and went {NETWORK_CHANGES} times during the request for {url}")
 
     def run(self, script: str) -> Any:
         """The value of an expression, of what it promises if it is a promise."""
-        done = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in done, done["exceptionDetails"]
-        return done["result"].get("value")
+        return _value(self._evaluate(script))
 
-    def run_undisturbed(self, script: str) -> None:
-        """Run an expression that makes the browser send something; again as long as the browser gives that up because a network interface
-        has come or gone, such as that of a pod of another test."""
+    def run_undisturbed(self, script: str) -> Any:
+        """The value of an expression that makes the browser send something; run again as long as the browser gives that up because a
+        network interface has come or gone, such as that of a pod of another test."""
         for _ in range(NETWORK_CHANGES):
             before = len(self._browser.reported)
-            self.run(script)
+            done = self._evaluate(script)
             self.run("0")  # what is reported of the expression comes before this answer
             if not any(NETWORK_CHANGED in json.dumps(each) for each in self._browser.reported[before:]):
-                return
+                return _value(done)
         raise AssertionError(f"network interfaces came and went {NETWORK_CHANGES} times during this: {script}")
+
+    def _evaluate(self, script: str) -> Json:
+        return self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
 
     def wait(self, script: str, within_s: float = 60.0) -> Any:
         """The first true value of an expression."""
@@ -190,3 +193,8 @@ class Tab:
             elif message["method"] == "Runtime.exceptionThrown":
                 found.append(json.dumps(message["params"]["exceptionDetails"])[:500])
         return found
+
+
+def _value(evaluated: Json) -> Any:
+    assert "exceptionDetails" not in evaluated, evaluated["exceptionDetails"]
+    return evaluated["result"].get("value")
