@@ -138,6 +138,17 @@ class Tab:
                 return _value(done)
         raise AssertionError(f"network interfaces came and went {NETWORK_CHANGES} times during this: {script}")
 
+    def leave(self, url: str, script: str, shown: str) -> None:
+        """Open a page, run a script that leaves it for another, and wait until the expression `shown` is true there; again as long as the
+        browser gives the request up because a network interface has come or gone."""
+        changed = f"document.body.innerText.includes('{NETWORK_CHANGED.removeprefix('net::')}')"
+        for _ in range(NETWORK_CHANGES):
+            self.open(url).wait("document.readyState === 'complete'")
+            self.run(script)
+            if self.wait(f"{shown} ? 'shown' : {changed} ? 'changed' : ''") == "shown":
+                return
+        raise AssertionError(f"network interfaces came and went {NETWORK_CHANGES} times during this: {script}")
+
     def _evaluate(self, script: str) -> Json:
         return self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
 
@@ -182,7 +193,8 @@ class Tab:
         ]
 
     def complaints(self) -> list[str]:
-        """What the browser complained of in this tab: errors of scripts, refused or failed loads."""
+        """What the browser complained of in this tab: errors of scripts, refused or failed loads; without loads that it gave up itself
+        because a network interface has come or gone."""
         found = []
         for message in self._browser.reported:
             if message.get("sessionId") != self._session:
@@ -192,7 +204,7 @@ class Tab:
                 found.append(f"{entry['text']} {entry.get('url', '')}")
             elif message["method"] == "Runtime.exceptionThrown":
                 found.append(json.dumps(message["params"]["exceptionDetails"])[:500])
-        return found
+        return [each for each in found if NETWORK_CHANGED not in each]
 
 
 def _value(evaluated: Json) -> Any:
