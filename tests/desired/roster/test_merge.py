@@ -6,7 +6,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from desired.roster.wants import WALL, Desk, make_pod
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pykubelet.base.api.core import Pod
@@ -315,6 +315,14 @@ EDITS = st.tuples(
 )
 
 
+def _edit(name: str, *pods: str) -> tuple[str, str, list[Pod], int]:
+    """A file that has these pods from now on, each as its name and its UID."""
+    return ("file", name, [make_pod(*pod.split("/"), cpu="1m") for pod in pods], 1)
+
+
+# what is edited has its turn before what is new, and a pod that is away leaves the name that it had, not the one it asked for
+@example([_edit("x", "a/1"), _edit("x", "c/3", "a/2")])
+@example([_edit("x", "n/1"), _edit("x", "m/1", "m/2"), _edit("x", "m/2"), _edit("y", "m/3")])
 @given(st.lists(EDITS, max_size=20))
 @settings(max_examples=300)
 def test_only_what_has_changed_is_merged_with_the_same_result(edits: list[tuple[str, str, list[Pod], int]]) -> None:

@@ -148,19 +148,21 @@ def _with_changed_manifests(
     entries, holders, arrivals = edited(state.entries), dict(state.holders), state.arrivals
     for key in missing_keys(then, now):
         ref = pod_ref(then[key])
-        if key[1] in wrong or holders.pop(ref.full_name, None) != NameHolder(event.source, key[1]):
+        gone = entries.get(ref.uid)
+        if gone is None or gone.ref != ref or key[1] in wrong:
+            return None
+        if holders.pop(ref.full_name, None) != NameHolder(event.source, key[1]):
             return None
         if ref.uid not in news:
-            entries.discard(ref.uid)
-    for uid, key in news.items():
-        pod, origin, old = now[key], key[1], entries.get(uid)
-        ref = pod_ref(pod)
-        wanted = _Wanted(event.source, origin, pod, ref, ref)
-        if ref.full_name in holders or (old is not None and (old.ref, old.item.source) != (ref, event.source)):
+            del entries[ref.uid]
+    asked = [_wanted(state, event.source, key[1], now[key]) for key in news.values()]
+    for wanted in sorted(asked, key=lambda each: _turn(state, each)):
+        ref, old = wanted.ref, entries.get(wanted.ref.uid)
+        if ref != wanted.stated or ref.full_name in holders or (old is not None and old.item.source != event.source):
             return None
         holders[ref.full_name] = wanted.holder
-        with WORK.on(uid):
-            entry = entries[uid] = _entry(state, old, wanted, arrivals, wall)
+        with WORK.on(ref.uid):
+            entry = entries[ref.uid] = _entry(state, old, wanted, arrivals, wall)
         arrivals += entry.order == arrivals
     return replace(state, entries=entries, holders=holders, arrivals=arrivals)
 
@@ -223,19 +225,21 @@ def _in_order(state: RosterState) -> list[_Wanted]:
         for i, pod in enumerate(reported.pods)
     ]
 
-    def rank(desired: _Wanted) -> int:
-        entry, held = state.entries.get(desired.ref.uid), state.holders.get(desired.ref.full_name)
-        if entry is not None and entry.item.source != desired.source:
-            entry = None
-        if entry is not None and entry.origin == desired.origin:
-            return 0
-        if held == desired.holder:
-            return 1
-        if entry is not None:
-            return 2 if desired.stated == entry.ref else 3
-        return 4 if held is not None and held.source == desired.source else 5
+    return sorted(wanted, key=lambda each: _turn(state, each))
 
-    return sorted(wanted, key=rank)
+
+def _turn(state: RosterState, desired: _Wanted) -> int:
+    """Whose turn it is to take a name or UID: the lowest first."""
+    entry, held = state.entries.get(desired.ref.uid), state.holders.get(desired.ref.full_name)
+    if entry is not None and entry.item.source != desired.source:
+        entry = None
+    if entry is not None and entry.origin == desired.origin:
+        return 0
+    if held == desired.holder:
+        return 1
+    if entry is not None:
+        return 2 if desired.stated == entry.ref else 3
+    return 4 if held is not None and held.source == desired.source else 5
 
 
 def _wanted(state: RosterState, source: str, origin: str, pod: Pod) -> _Wanted:
