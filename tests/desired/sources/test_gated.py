@@ -142,3 +142,12 @@ def test_a_pod_that_did_not_change_stays_the_same_object() -> None:
     first, second = out.events
     assert next(iter(second.pods)) is next(iter(first.pods)) and next(iter(first.pods)).spec.hostnameOverride == ""
     assert [pod.metadata.name for pod in second.pods] == ["web", "b"]
+
+
+def test_each_of_two_equal_manifests_keeps_its_origin() -> None:
+    out: Sink[SourceChanged] = Sink()
+    gated = GatedPods(out, FieldGates(env_files=False))
+    gated.post(SourceChanged("file", (FULL, FULL), origins=("/m/web.yaml", "/m/web.yaml.bak")))
+    first, second = out.events[-1].pods
+    assert first is second
+    assert first.spec.containers[0].env[1].valueFrom is None

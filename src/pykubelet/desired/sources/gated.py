@@ -200,4 +200,5 @@ class GatedPods:
         for pod in event.pods:
             now[id(pod)] = before.get(id(pod)) or (pod, without_disabled(pod, self._gates))
         self._known[event.source] = now
-        self._out.post(replace(event, pods=tuple(gated for _, gated in now.values())))
+        # two manifests may be the same object, and each has its origin
+        self._out.post(replace(event, pods=tuple(now[id(pod)][1] for pod in event.pods)))
