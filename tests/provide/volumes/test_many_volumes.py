@@ -50,6 +50,8 @@ UID = PodUID("u1")
 PATHS = Paths("/k", "/logs")
 #: Of one step: they take about 30 ms.
 INSTRUCTIONS = 4_000_000
+#: More than any test here takes.
+STEPS = 5_000
 
 
 class Node:
@@ -95,11 +97,14 @@ class Node:
         self.see(*events)
 
     def settle(self, at_once: int = MANY) -> None:
-        while self.under_way or self.state.unfinished:
+        for _ in range(STEPS):
             if self.state.unfinished:
                 self.see(Resumed())
             if self.under_way:
                 self.end(self.under_way[:at_once])
+            if not (self.under_way or self.state.unfinished):
+                return
+        raise AssertionError(f"no end after {STEPS} steps: {self.state.unfinished[:3]} {self.under_way[:3]}")
 
     def run(self, now: Inputs, **options: int) -> None:
         self.see(InputsChanged(now))
@@ -135,6 +140,31 @@ def test_volumes_left_by_an_earlier_agent_are_taken_over() -> None:
     node.run(inputs(Roster({}, True)))
     assert not node.state.pods
     assert len([command for command in node.commands if isinstance(command, TearDown)]) == 450
+
+
+def test_a_pod_that_ends_while_its_volumes_are_looked_at_waits_without_being_looked_at_again() -> None:
+    node, pod = Node(check=True), big_pod(300)
+    node.see(Scanned(()))
+    node.see(InputsChanged(inputs(roster(pod))))
+    assert set(node.state.unfinished) == {UID}
+    node.see(InputsChanged(inputs(roster(pod), lifecycles((pod, Stage.TERMINATING)))))
+    assert not node.state.unfinished
+    node.run(inputs(roster(pod)))
+    assert node.state.mounts.pods[UID].ready
+
+
+def test_pods_that_end_while_their_volumes_are_looked_at_hold_up_no_others() -> None:
+    pods = [make_pod(empty_dir("v"), uid=f"u{n:03}") for n in range(3 * PLANS_AT_ONCE)]
+    node = Node(check=True)
+    node.see(Scanned(()))
+    node.see(InputsChanged(inputs(roster(*pods))))
+    ending = set(node.state.unfinished[:PLANS_AT_ONCE])
+    lives = [(pod, Stage.TERMINATING) for pod in pods if pod.metadata.uid in ending]
+    assert len(lives) == PLANS_AT_ONCE
+    node.run(inputs(roster(*pods), lifecycles(*lives)))
+    assert {uid for uid, pod in node.state.mounts.pods.items() if pod.ready} == {
+        pod.metadata.uid for pod in pods
+    } - ending
 
 
 def test_claims_of_one_volume_share_its_directory_one_operation_at_a_time() -> None:

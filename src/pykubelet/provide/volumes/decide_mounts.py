@@ -102,6 +102,7 @@ def _advance(work: VolumesStep, uid: PodUID, look: PodLook) -> None:
 def _look_at(work: VolumesStep, uid: PodUID, look: PodLook) -> None:
     """Look at the pod's volumes, as many as one step may, and at its directory."""
     pod, need = work.pods[uid], work.pods[uid].need
+    work.unfinished.pop(uid, None)
     if need is VolumeNeed.KEPT:
         work.pods[uid] = replace(pod, todo=Pass())
         return
@@ -115,7 +116,6 @@ def _look_at(work: VolumesStep, uid: PodUID, look: PodLook) -> None:
         todo = _give_up(work, uid, todo)
     work.pods[uid] = replace(work.pods[uid], todo=todo if todo.keys else Pass())
     waits = len(work.pods[uid].busy) >= MAX_RUNNING
-    work.unfinished.pop(uid, None)
     if todo.keys and not waits:
         work.unfinished[uid] = None  # behind the others
 

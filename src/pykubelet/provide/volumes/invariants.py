@@ -126,6 +126,8 @@ def _broken(state: State) -> Iterator[tuple[str, str]]:
     for name, uids in (("timed", state.timed), ("unfinished", state.unfinished), ("mounts", state.mounts.pods)):
         if not set(state.pods) >= set(uids):
             yield "all pods", f"{name} has only pods that are known"
+    if any(uid in state.pods and not state.pods[uid].todo.keys for uid in state.unfinished):
+        yield "all pods", "the unfinished ones have volumes left to look at"
     if set(state.views) != set(state.pods):
         yield "all pods", "each has a view"
 
