@@ -101,6 +101,14 @@ class Stand:
         life = PodLifecycle(pod_ref(pod), pod, stage, 1.0, 1.0, is_stopped=is_stopped)
         self._lives.publish(Lifecycles({**self.lives.get().pods, PodUID(pod.metadata.uid): life}))
 
+    def forget(self, pod: Pod) -> None:
+        """The pod has no pod worker any more."""
+        self._lives.publish(Lifecycles({u: life for u, life in self.lives.get().pods.items() if u != pod.metadata.uid}))
+
+    def unlisted(self) -> None:
+        """The runtime has not answered yet."""
+        self._observed.publish(Observed())
+
     def runs(self, *pods: Pod) -> None:
         """The runtime has a ready sandbox of these pods and of no others."""
         sandbox = SandboxView(SandboxID("s"), 0, True, 1)

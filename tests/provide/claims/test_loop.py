@@ -431,6 +431,29 @@ async def test_claims_of_a_pod_that_was_deleted_meanwhile_are_unprepared(stand: 
     assert gpu.claims("NodePrepareResources") == ["one"]
 
 
+@pytest.mark.parametrize("stays", [True, False])
+async def test_claims_of_a_pod_that_is_deleted_before_the_runtime_answers_are_unprepared(
+    stand: Stand, gpu: DriverProcess, stays: bool
+) -> None:
+    """`stays`: a sandbox of the pod is found then, and is gone later."""
+    stand.create()
+    stand.unlisted()
+    async with stand.running():
+        stand.want(WEB)
+        stand.life(WEB, Stage.SYNCING)
+        await stand.ready()
+        stand.unwant("web")
+        stand.forget(WEB)
+        await asyncio.sleep(1)
+        stand.runs(*([WEB] if stays else []))
+        await asyncio.sleep(1)
+        assert bool(stand.kept()) is stays
+        stand.runs()
+        await stand.gone()
+    assert stand.kept() == {}
+    assert gpu.claims("NodeUnprepareResources")
+
+
 async def test_a_claim_of_the_same_name_waits_until_the_older_one_is_unprepared(
     stand: Stand, gpu: DriverProcess
 ) -> None:

@@ -104,7 +104,8 @@ class ClaimsLoop:
         self._work: dict[PodUID, _PodWork] = {}
         self._pods: Mapping[PodUID, RosterPod] = {}
         self._lives: Mapping[PodUID, PodLifecycle] = {}
-        #: Pods of an earlier run of the agent about which no decision was possible yet.
+        #: Pods about which no decision was possible yet, and only the runtime has something to add: those of an earlier run of the agent,
+        #: and those that are gone from the other inputs.
         self._undecided: set[PodUID] = {uid for info in operations.cache.values() for uid in info.pods}
         self._expiry: asyncio.TimerHandle | None = None
         self._publish(self._undecided)
@@ -166,6 +167,8 @@ class ClaimsLoop:
         if step is ClaimStep.PREPARE and uid in self._undecided and known.observed.listed_at is None:
             step = ClaimStep.KEEP
         if step is ClaimStep.KEEP:
+            if entry is None and uid not in self._lives:
+                self._undecided.add(uid)
             if work is not None and work.step is ClaimStep.PREPARE and work.refs is None:
                 self._end(uid, work)
                 self._work[uid] = _PodWork(step)
