@@ -26,6 +26,7 @@ from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
 from pykubelet.base.model.sizing import PendingResize, ResizeProgress, SizeChange, size_of, with_size
 from pykubelet.desired.roster.allocation_state import AllocationStateError, StateEncoder, decode_state
+from pykubelet.desired.roster.decide import UNLISTED
 from pykubelet.desired.roster.kept_size import KeptSize, merged_sizes
 from pykubelet.desired.roster.model import RosterState
 from pykubelet.desired.roster.size_memory import SizeMemory
@@ -445,6 +446,32 @@ async def test_without_an_api_server_nothing_is_synced(tmp_path: Path) -> None:
     state = decode_state((tmp_path / "actuated_pods_state").read_bytes())
     assert state == {PodUID("a-1"): size_of(sized("a", "2"))}
     assert SYNCS.value() == synced
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+async def test_the_size_of_a_pod_outlives_runs_in_which_it_only_waits_for_admission(tmp_path: Path, runs: int) -> None:
+    small, large = sized("a", "50m"), sized("a", "100m")
+    change = SizeChange(before=size_of(small), at=WALL)
+    found = [
+        RosterPod(large, "api", WALL, change=change),
+        *runs * [RosterPod(large, "api", WALL, admission_wait=UNLISTED)],
+    ]
+    for item in found:
+        roster, writer = make_cell("roster", Roster())
+        memory = SizeMemory(str(tmp_path), SingleFlight("test"))
+        memory.load(WALL)
+        async with Supervisor("test") as supervisor:
+            supervisor.start_root("sizes", memory.follow(roster))
+            await _one_iteration()
+            writer.publish(Roster({PodUID("a-1"): item}, sources_ready=True))
+            await _one_iteration()
+    memory = SizeMemory(str(tmp_path), SingleFlight("test"))
+    assert memory.load(WALL) == {PodUID("a-1"): KeptSize(size=size_of(large), before=size_of(small), at=WALL)}
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("sizes", memory.follow(roster))
+        writer.publish(Roster({PodUID("b-1"): RosterPod(sized("b", "1"), "api", WALL)}, sources_ready=True))
+        await _one_iteration()
+    assert SizeMemory(str(tmp_path), SingleFlight("test")).load(WALL).keys() == {"b-1"}, "the pod was deleted meanwhile"
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", StateEncoder().encode({}), None])

@@ -26,15 +26,19 @@ class KeptSize(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def with_kept_sizes(
-    sizes: Mapping[PodUID, KeptSize], before: Mapping[PodUID, RosterPod], now: Mapping[PodUID, RosterPod]
+    sizes: Mapping[PodUID, KeptSize], before: Mapping[PodUID, object], now: Mapping[PodUID, RosterPod]
 ) -> dict[PodUID, KeptSize]:
-    """The allocated sizes of the pods whose resize is not done, after the roster changed from `before` to `now`. Pure."""
+    """The allocated sizes of the pods whose resize is not done, after the roster changed from `before` to `now`. Pure.
+
+    A pod that waits for its admission keeps the size that it has in `sizes`.
+    """
     changed = dict(sizes)
     for uid in changed_keys(before, now):
-        kept = _kept(now[uid]) if uid in now else None
+        item = now.get(uid)
+        kept = _kept(item) if item is not None else None
         if kept is not None:
             changed[uid] = kept
-        else:
+        elif item is None or item.admission_wait is None or item.rejection is not None:
             changed.pop(uid, None)
     return changed
 

@@ -21,7 +21,7 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import changed_keys, replace
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.roster import Roster, RosterPod, is_quarantined
+from pykubelet.base.model.roster import Roster, is_quarantined
 from pykubelet.base.model.sizing import PodSize, size_of
 from pykubelet.desired.roster.allocation_state import (
     ACTUATED,
@@ -50,6 +50,8 @@ class SizeMemory:
         self._root = root
         self._file = Checkpoint(f"{root}/pod_sizes")
         self._saved: dict[PodUID, KeptSize] = {}
+        #: What the files of the reference's format had at the start, by their names.
+        self._loaded: dict[str, dict[PodUID, PodSize]] = {}
         #: What this agent has written to the files of the reference's format, by their names.
         self._written: dict[str, Sizes] = {}
         #: Those of them that survive a power cut.
@@ -71,7 +73,9 @@ class SizeMemory:
         allocated = self._load_state(ALLOCATED)
         if allocated is None:
             return self._saved
-        return merged_sizes(self._saved, allocated, self._load_state(ACTUATED) or {}, now)
+        actuated = self._load_state(ACTUATED) or {}
+        self._loaded = {ALLOCATED: allocated, ACTUATED: actuated}
+        return merged_sizes(self._saved, allocated, actuated, now)
 
     def _load_state(self, name: str) -> dict[PodUID, PodSize] | None:
         path = f"{self._root}/{name}"
@@ -90,11 +94,13 @@ class SizeMemory:
         return found
 
     async def follow(self, roster: Cell[Roster], *, resizable: bool = True) -> None:
-        """Update the files when the roster changes. Never returns. `resizable`: pods may be resized, by an API server."""
-        seen: Mapping[PodUID, RosterPod] = {}
-        sizes: dict[PodUID, KeptSize] = {}
-        allocated: dict[PodUID, PodSize] = {}
-        actuated: dict[PodUID, PodSize] = {}
+        """Update the files when the roster changes. Never returns. `resizable`: pods may be resized, by an API server.
+
+        A pod that waits for its admission keeps what the last run has left of it.
+        """
+        sizes = dict(self._saved) if resizable else {}
+        allocated, actuated = dict(self._loaded.get(ALLOCATED, {})), dict(self._loaded.get(ACTUATED, {}))
+        seen: Mapping[PodUID, object] = {**sizes, **allocated, **actuated}
         wakeup = asyncio.Event()
         with set_on_change(wakeup, roster):
             while True:
