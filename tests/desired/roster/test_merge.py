@@ -320,7 +320,7 @@ def _edit(name: str, *pods: str) -> tuple[str, str, list[Pod], int]:
     return ("file", name, [make_pod(*pod.split("/"), cpu="1m") for pod in pods], 1)
 
 
-# what is edited has its turn before what is new, and a pod that is away leaves the name that it had, not the one it asked for
+# what is edited comes before what is new, and a pod that is away leaves the name that it had, not the one it asked for
 @example([_edit("x", "a/1"), _edit("x", "c/3", "a/2")])
 @example([_edit("x", "n/1"), _edit("x", "m/1", "m/2"), _edit("x", "m/2"), _edit("y", "m/3")])
 @given(st.lists(EDITS, max_size=20))

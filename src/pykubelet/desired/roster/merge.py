@@ -156,7 +156,7 @@ def _with_changed_manifests(
         if ref.uid not in news:
             del entries[ref.uid]
     asked = [_wanted(state, event.source, key[1], now[key]) for key in news.values()]
-    for wanted in sorted(asked, key=lambda each: _turn(state, each)):
+    for wanted in sorted(asked, key=lambda each: _rank(state, each)):
         ref, old = wanted.ref, entries.get(wanted.ref.uid)
         if ref != wanted.stated or ref.full_name in holders or (old is not None and old.item.source != event.source):
             return None
@@ -225,11 +225,11 @@ def _in_order(state: RosterState) -> list[_Wanted]:
         for i, pod in enumerate(reported.pods)
     ]
 
-    return sorted(wanted, key=lambda each: _turn(state, each))
+    return sorted(wanted, key=lambda each: _rank(state, each))
 
 
-def _turn(state: RosterState, desired: _Wanted) -> int:
-    """Whose turn it is to take a name or UID: the lowest first."""
+def _rank(state: RosterState, desired: _Wanted) -> int:
+    """The rank of a pod among those that ask for a name or UID: the lowest gets it."""
     entry, held = state.entries.get(desired.ref.uid), state.holders.get(desired.ref.full_name)
     if entry is not None and entry.item.source != desired.source:
         entry = None
