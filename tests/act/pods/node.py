@@ -44,7 +44,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, normal
 from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage, Starts
-from pykubelet.base.model.mounts import Mounts, PodMounts
+from pykubelet.base.model.mounts import MountedVolume, Mounts, PodMounts
 from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodReadWanted, StopInProgress
 from pykubelet.base.model.paths import Paths
@@ -128,7 +128,8 @@ class Groups:
 
 class Volumes:
     """Mounts for every pod that is not terminated, but those named in `stuck`; those in `mounting` are nearly there. `failures`: what
-    is the matter with those that are stuck. Volumes of a pod's spec are there until the runtime was seen to run no container."""
+    is the matter with those that are stuck. Volumes of a pod's spec are there until the runtime was seen to run no container.
+    `made`: the volumes of every pod, by name."""
 
     def __init__(self, lifecycles: Cell[Lifecycles], observed: Cell[Observed], mounts: CellWriter[Mounts]) -> None:
         self._lifecycles = lifecycles
@@ -137,6 +138,7 @@ class Volumes:
         self.stuck: set[str] = set()
         self.mounting: set[str] = set()
         self.failures: tuple[Wait, ...] = ()
+        self.made: dict[str, MountedVolume] = {}
 
     async def run(self) -> None:
         changed = asyncio.Event()
@@ -150,6 +152,7 @@ class Volumes:
         views = self._observed.get().pods
         pods = {
             uid: PodMounts(
+                self.made,
                 ready=life.ref.name not in self.stuck | self.mounting,
                 mounting=life.ref.name in self.mounting,
                 waits=self.failures if life.ref.name in self.stuck else (),

@@ -163,11 +163,17 @@ def test_sub_paths_are_asked_for_by_index() -> None:
         ({"subPath": "a/../../etc"}, "unable to provision SubPath `a/../../etc`: must not contain '..'"),
         ({"subPathExpr": "$(B)/$(A)"}, "missing value for A, B"),
         ({"subPathExpr": "$(UP)"}, "unable to provision SubPath `..`: must not contain '..'"),
+        ({"subPath": "a" * 4096}, 'subPath of volumeMount "data" is too long: it has more than 4095 bytes'),
+        ({"subPath": "/" + "é" * 2048}, 'subPath of volumeMount "data" is too long: it has more than 4095 bytes'),
     ],
 )
 def test_sub_paths_that_lead_out(mount: dict[str, Any], message: str) -> None:
     result = refusal(sub_paths, {"name": "data", "mountPath": "/a", **mount}, env=[{"name": "UP", "value": ".."}])
     assert result == StartError("CreateContainerConfigError", message)
+
+
+def test_a_sub_path_may_be_as_long_as_a_path() -> None:
+    assert sub_paths({"name": "data", "mountPath": "/a", "subPath": "a/" * 2047 + "b"}) == {0: "a/" * 2047 + "b"}
 
 
 def test_sub_path_names_may_have_dots() -> None:

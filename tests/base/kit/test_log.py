@@ -43,6 +43,35 @@ def test_a_value_that_would_break_the_line_is_quoted(capsys: pytest.CaptureFixtu
     assert 'err="two\\nlines \\"quoted\\"" empty="" equals="a=b"' in line
 
 
+LONG = "a" * 1_000_000
+
+
+def test_what_is_long_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    error = ValueError(f"{LONG}\nsecond line")
+    lists = {"names": [LONG, "b"], "many": ["c"] * 500_000}
+    set_up_logging(2)
+    Log("pods").warning("odd", error=error, path=LONG, **lists)
+    Log("pods").error(LONG, exc_info=error, stack=LONG)
+    Log("pods").error("blocked", stack=LONG)
+    assert f'path="{"a" * 4096}... (995904 more characters)"' in capsys.readouterr().err
+    Log("pods").warning("odd", error=error, path=LONG, **lists)
+    Log("pods").error(LONG, exc_info=error)
+    Log("pods").error("blocked", stack=LONG)
+    assert len(capsys.readouterr().err) < 40_000
+
+
+def test_what_is_long_is_cut_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    error = ValueError(f"{LONG}\nsecond line")
+    set_up_logging(2, json_format=True)
+    Log("pods").warning("odd", error=error, path=LONG, names=[LONG, "b"], many=["c"] * 500_000)
+    line = json.loads(capsys.readouterr().err)
+    assert line["path"] == line["err"][:4096] + "... (995904 more characters)"
+    assert all(len(line[key]) < 4200 for key in ("path", "err", "names", "many"))
+    Log("pods").error(LONG, exc_info=error)
+    Log("pods").error("blocked", stack=LONG)
+    assert len(capsys.readouterr().err) < 20_000
+
+
 def test_an_error_brings_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logging(2)
     try:

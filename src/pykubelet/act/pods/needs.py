@@ -32,6 +32,7 @@ from pykubelet.act.runtime.render.render_mounts import relative_sub_paths
 from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod, Secret
 from pykubelet.base.kit.cells import Cell, Post
+from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.claims import PodClaims
 from pykubelet.base.model.containers import container_field_path, container_kind
@@ -47,6 +48,7 @@ from pykubelet.provide.images.keyring import PodPullSecrets, PullSecret, SecretS
 from pykubelet.provide.images.model import ImageError, ImageReady, ImageRequest, PullAccount
 from pykubelet.provide.volumes.subpath import SubPathError
 
+log = Log("pods")
 SERVICES = Wait("services", Owner.OBJECT_CACHE, 0.0, detail="they have not been listed yet")
 START_IT = "start the container"
 #: Seconds that pulls and files wait when a sandbox must be made too, or containers stopped. That takes longest, so it is requested first.
@@ -412,7 +414,10 @@ class VolumesNeed(PodNeed):
         self._subpaths = tools.subpaths
         self._starter = tools.starter
         self._sandboxes = tools.sandboxes
+        self._ref = ref
         self._uid = ref.uid
+        #: By container: why it cannot have its files or sub-paths, as the log has it. Each start is tried again.
+        self._logged: dict[str, str] = {}
 
     async def before_sandbox(self, run: SyncRun) -> None:
         """Wait until the volumes are mounted, or are being mounted."""
@@ -439,7 +444,19 @@ class VolumesNeed(PodNeed):
         """Add the volumes, the environment files that are in them, and the directories of sub-paths."""
         mounts = (self._mounts.get() or PodMounts()).volumes
         files = await self._starter.read_env_files(run.pod, container, mounts)
-        return await self._with_subpaths(run, container, replace(ctx, mounts=mounts, env_files=files))
+        unreadable = next((file.cause for file in files.values() if file.cause), "")
+        if unreadable:
+            self._log_change(container, "an environment file cannot be read", unreadable)
+        made = await self._with_subpaths(run, container, replace(ctx, mounts=mounts, env_files=files))
+        if not unreadable:
+            self._logged.pop(container.name, None)
+        return made
+
+    def _log_change(self, container: AnyContainer, message: str, cause: str) -> None:
+        """Log why a container cannot start, unless that is what was logged last."""
+        if self._logged.get(container.name) != cause:
+            self._logged[container.name] = cause
+            log.warning(message, pod=self._ref, container=container.name, error=cause)
 
     async def _with_subpaths(self, run: SyncRun, container: AnyContainer, ctx: ContainerContext) -> ContainerContext:
         mounted = {mount.name: ctx.mounts.get(mount.name) for mount in container.volumeMounts}
@@ -454,6 +471,8 @@ class VolumesNeed(PodNeed):
             volume = container.volumeMounts[index].name
             path = await self._subpaths.prepare_subpath(self._uid, volume, container.name, index, sub_path)
             if isinstance(path, SubPathError):
+                if path.cause:
+                    self._log_change(container, "a subPath is refused", path.cause)
                 raise ContainerStartError(str(path))
             paths[index] = path
         return replace(ctx, subpaths=paths)

@@ -3,6 +3,7 @@
 Text: `I0102 15:04:05.000000     123 loop.py:9] "message" logger="pods" pod="ns/name" podUID="..." key="value"`. The letter is the
 severity (I, W or E), the number is the process. JSON: an object with `ts` (milliseconds), `logger`, `caller`, `msg` and `v`; a
 failure has no `v` and has `err`. A pod is shown as `namespace/name` in text and as an object in JSON, with its UID in `podUID`.
+What is long is cut: a message, a field and a line of a traceback have at most `MAX_FIELD` characters before they are quoted.
 Source: the Kubernetes documentation "System Logs", and KEP-1602.
 """
 
@@ -22,6 +23,8 @@ from pykubelet.base.kit.values import Value
 _LETTERS = {logging.WARNING: "W", logging.ERROR: "E", logging.CRITICAL: "E"}
 #: The keys that the kubelet uses for fields with a shorter name here.
 _KEYS = {"error": "err", "uid": "podUID", "container": "containerName"}
+#: The longest text of one field, in characters. How much of a longer one is left out follows it.
+MAX_FIELD = 4096
 Fields = Mapping[str, Any]
 
 
@@ -68,8 +71,8 @@ class TextLines:
         stamp = f"{self._second[1]}.{int((line.at - second) * 1e6):06d}"
         head = f"{_LETTERS.get(line.level, 'I')}{stamp} {self._pid} {line.file}:{line.line}]"
         tail = "".join(f" {key}={_text(value)}" for key, value in _pairs(line.fields))
-        text = f'{head} {_quoted(line.message)} logger="{line.logger}"{tail}'
-        stack = line.stack if line.error is None else _traceback(line.error)
+        text = f'{head} {_quoted(_cut(line.message))} logger="{line.logger}"{tail}'
+        stack = _cut_lines(line.stack) if line.error is None else _traceback(line.error)
         return f"{text}\n{escape_controls(stack)}" if stack else text
 
 
@@ -79,7 +82,7 @@ def json_line(line: Line) -> str:
         "ts": round(line.at * 1000, 4),
         "logger": line.logger,
         "caller": f"{line.folder}/{line.file}:{line.line}",
-        "msg": line.message,
+        "msg": _cut(line.message),
     }
     if line.level < logging.ERROR:
         entry["v"] = line.verbosity
@@ -87,10 +90,10 @@ def json_line(line: Line) -> str:
         entry["level"] = "warning"
     entry.update((key, _plain(value)) for key, value in _pairs(line.fields))
     if line.error is not None:
-        entry.setdefault("err", str(line.error))
+        entry.setdefault("err", _cut(str(line.error)))
         entry["stacktrace"] = _traceback(line.error)
     elif line.stack:
-        entry["stacktrace"] = line.stack
+        entry["stacktrace"] = _cut_lines(line.stack)
     return json.dumps(entry)
 
 
@@ -112,16 +115,25 @@ def _pairs(fields: Fields) -> Iterator[tuple[str, Any]]:
             yield _KEYS.get(key, key), value
 
 
+def _cut(text: str) -> str:
+    """The beginning of a text that is too long, with the number of characters that are left out."""
+    return text if len(text) <= MAX_FIELD else f"{text[:MAX_FIELD]}... ({len(text) - MAX_FIELD} more characters)"
+
+
+def _cut_lines(text: str) -> str:
+    return text if len(text) <= MAX_FIELD else "\n".join(map(_cut, text.split("\n")))
+
+
 def _text(value: Any) -> str:
     if isinstance(value, str):
-        return _quoted(value)
+        return _quoted(_cut(value))
     if isinstance(value, (bool, int, float)):
         return str(value).lower() if isinstance(value, bool) else str(value)
     if isinstance(value, _Pod):
         return _quoted(f"{value.namespace}/{value.name}")
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return escape_controls(json.dumps(value, default=str, ensure_ascii=False))
-    return _quoted(str(value))
+        return escape_controls(_cut(json.dumps(value, default=str, ensure_ascii=False)))
+    return _quoted(_cut(str(value)))
 
 
 def _quoted(text: str) -> str:
@@ -132,9 +144,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, _Pod):
         return {"name": value.name, "namespace": value.namespace}
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return [_plain(item) for item in value]
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+        text = json.dumps(value, default=str, ensure_ascii=False)
+        return _cut(text) if len(text) > MAX_FIELD else [_plain(item) for item in value]
+    return value if isinstance(value, (int, float, bool, type(None))) else _cut(str(value))
 
 
 def _traceback(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error)).rstrip("\n")
+    return _cut_lines("".join(traceback.format_exception(error)).rstrip("\n"))

@@ -12,7 +12,6 @@ from functools import partial
 
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain
-from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume, Mounts
 from pykubelet.base.model.paths import Paths
@@ -22,13 +21,19 @@ from pykubelet.edges.host.fs.subpaths import bind_beneath
 from pykubelet.provide.volumes.kind import VolumesError
 from pykubelet.provide.volumes.kinds.host_path import require
 
-log = Log("provide.volumes")
 DEADLINE_S = 30.0
 _MODE_BITS = 0o7777
 
 
 class SubPathError(VolumesError):
-    """The sub-path or volume cannot be mounted into the container; the text is the container's waiting message."""
+    """The sub-path or volume cannot be mounted into the container; the text is the container's waiting message.
+
+    `cause`: what the host answers, for the log only: it may describe what is outside of the volume.
+    """
+
+    def __init__(self, text: str, cause: str = "") -> None:
+        super().__init__(text)
+        self.cause = cause
 
 
 class Subpaths:
@@ -75,9 +80,8 @@ class Subpaths:
             case Failed(error):
                 what = error.what if isinstance(error, _Stopped) else "prepare subPath"
                 reason, cause = _shown_reason(error.__cause__), str(error.__cause__ or error)
-        log.warning("subPath refused", uid=uid, volume=volume, container=container, path=sub_path, cause=cause)
         failed = f'failed to {what} for volumeMount "{volume}" of container "{container}"'
-        return SubPathError(f"{failed}: {reason}" if reason else failed)
+        return SubPathError(f"{failed}: {reason}" if reason else failed, cause)
 
     async def check_host_paths(
         self, uid: PodUID, container: str, volumes: Iterable[MountedVolume]

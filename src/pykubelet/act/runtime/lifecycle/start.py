@@ -20,8 +20,9 @@ from pykubelet.act.runtime.lifecycle.stop import ContainerStopper, StopTarget, r
 from pykubelet.act.runtime.render.container_values import GiveRealtime, ask_extensions
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, EnvFile, RenderSettings
 from pykubelet.act.runtime.render.dns import etc_hosts_content
-from pykubelet.act.runtime.render.env import parse_env_file
+from pykubelet.act.runtime.render.env import UNREADABLE, parse_env_file
 from pykubelet.act.runtime.render.render_config import HEAVY, log_path, render_container, weight
+from pykubelet.act.runtime.render.render_mounts import PATH_LIMIT, is_too_long
 from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Post
@@ -174,10 +175,18 @@ class ContainerStarter:
     async def read_env_files(
         self, pod: Pod, container: AnyContainer, mounts: Mapping[str, MountedVolume]
     ) -> dict[tuple[str, str], EnvFile]:
-        """The variables that the container's `fileKeyRef`s name, by volume and path of their file."""
+        """The variables that the container's `fileKeyRef`s name, by volume and path of their file.
+
+        The container is refused for the first file that cannot be read, so there are none of those after it. Raises
+        ContainerStartError for a path that no file can have.
+        """
         wanted: dict[tuple[str, str], set[str]] = {}
-        for source in (variable.valueFrom for variable in container.env):
-            if source is not None and (ref := source.fileKeyRef) is not None:
+        for variable in container.env:
+            if variable.valueFrom is not None and (ref := variable.valueFrom.fileKeyRef) is not None:
+                if is_too_long(ref.path):
+                    raise ContainerStartError(
+                        f'the path of the fileKeyRef of "{variable.name}" is too long: {PATH_LIMIT}'
+                    )
                 wanted.setdefault((ref.volumeName, ref.path), set()).add(ref.key)
         if not wanted:
             return {}
@@ -391,8 +400,8 @@ def _read_env_files(
         try:
             data = read_beneath(roots[volume], path, ENV_FILE_LIMIT)
         except HostError as error:
-            log.warning("an environment file cannot be read", path=f"{roots[volume]}/{path}", error=error)
-            continue
+            files[volume, path] = EnvFile(problem=UNREADABLE, cause=str(error))
+            break
         left -= len(data)
         if left < 0:
             files[volume, path] = EnvFile(problem=f"the environment files are larger than {ENV_FILES_LIMIT >> 20} MiB")

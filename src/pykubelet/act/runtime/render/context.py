@@ -175,10 +175,14 @@ class ApiObjects(Value):
 
 
 class EnvFile(Value):
-    """The variables of a file for `fileKeyRef`, as far as they are wanted. `problem`: why further ones cannot be read."""
+    """The variables of a file for `fileKeyRef`, as far as they are wanted. `problem`: why further ones cannot be read.
+
+    `cause`: the error of the host, which the pod does not see.
+    """
 
     variables: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
+    cause: str = ""
 
     def find(self, key: str) -> str | None:
         """The value of a wanted variable, "" if it is missing; None if it may be where the file cannot be read."""

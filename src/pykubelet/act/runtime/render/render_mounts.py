@@ -23,6 +23,7 @@ from pykubelet.edges.cri import cri_pb2
 
 #: The longest path that the kernel takes, in bytes: PATH_MAX without the NUL.
 MAX_PATH = 4095
+PATH_LIMIT = f"it has more than {MAX_PATH} bytes"
 #: The flags of bind mounts that a pod may set.
 _BIND_OPTIONS = frozenset({"noexec", "nodev", "nosuid"})
 _PROPAGATION = {
@@ -31,6 +32,11 @@ _PROPAGATION = {
     "HostToContainer": cri_pb2.PROPAGATION_HOST_TO_CONTAINER,
     "Bidirectional": cri_pb2.PROPAGATION_BIDIRECTIONAL,
 }
+
+
+def is_too_long(path: str) -> bool:
+    """Whether no file can have this path."""
+    return len(path) > MAX_PATH or len(path.encode("utf-8", "surrogatepass")) > MAX_PATH
 
 
 def relative_sub_paths(
@@ -151,6 +157,8 @@ def _sub_path(mount: VolumeMount, env: Mapping[str, str]) -> str:
             raise ContainerStartError(f'subPathExpr of volumeMount "{mount.name}" is too long: {error}') from None
         if missing:
             raise ContainerStartError(f"missing value for {', '.join(missing)}")
+    elif is_too_long(path):
+        raise ContainerStartError(f'subPath of volumeMount "{mount.name}" is too long: {PATH_LIMIT}')
     if path.startswith("/"):
         raise ContainerStartError(f"error SubPath `{path}` must not be an absolute path")
     if ".." in path.split("/"):
