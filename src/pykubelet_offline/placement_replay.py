@@ -99,7 +99,8 @@ def _with(managers: Managers, given: GivenState) -> Managers:
         cpus = replace(cpus, state=given.cpus)
     if given.memory is not None:
         reusable = {(nodes, type_): size for nodes, type_, size in given.memory.reusable}
-        memory = replace(memory, state=given.memory.state, reusable_pod=given.memory.reusable_pod, reusable=reusable)
+        uid = given.memory.reusable_pod
+        memory = replace(memory, state=given.memory.state, reusable_pod=uid, reusable=reusable, lenders=None)
     known: object = managers.devices
     devices = known if isinstance(known, DeviceManager) else None
     if given.devices is not None:

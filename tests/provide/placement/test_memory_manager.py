@@ -312,7 +312,7 @@ def test_entries_of_another_machine_prevent_the_start() -> None:
         (MemoryBlock((7,), "memory", 1), "the NUMA that does not exist"),
         (MemoryBlock((0,), "hugepages-1Gi", 1), "memory resource that does not exist"),
     ):
-        wrong = manager.state.with_blocks("pod1", "app", (block,))
+        wrong = manager.state.with_entries("pod1", {"app": (block,)})
         owner = "[memorymanager] (pod: pod1, container: app) the memory assignment uses"
         assert start(file=encode("Static", wrong)) == ManagerStartError(f"{owner} {problem}")
 

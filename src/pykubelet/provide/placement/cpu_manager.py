@@ -21,7 +21,6 @@ from pykubelet.provide.placement.cpu_policy import (
     StaticPolicy,
     exclusive_count,
     exclusive_counts,
-    is_restartable,
     pod_count,
     pool_size,
 )
@@ -29,6 +28,7 @@ from pykubelet.provide.placement.cpu_pool import divide_pool, kept_parts, pool_p
 from pykubelet.provide.placement.cpu_topology import cpus_in, mask_of
 from pykubelet.provide.placement.pod_level import (
     EMPTY_POOL,
+    completing,
     count_error,
     count_in_pool,
     count_on_node,
@@ -367,8 +367,7 @@ def _with_cpus(state: CpuState, pod: Pod, container: Container, cpus: frozenset[
     """The state in which the container has `cpus`. Those of an init container can be reused, unless it keeps running."""
     uid = pod.metadata.uid
     reusable = state.reusable_by(uid)
-    init = next((c for c in pod.spec.initContainers if c.name == container.name), None)
-    reusable = reusable - cpus if init is None or is_restartable(init) else reusable | cpus
+    reusable = reusable | cpus if container.name in completing(pod) else reusable - cpus
     assignments = {**state.assignments, uid: {**state.assignments.get(uid, {}), container.name: cpus}}
     return CpuState(state.default - cpus, assignments, uid, reusable, state.pools)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import takewhile
 
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.api.quantity import Amount
@@ -49,10 +50,12 @@ from pykubelet.provide.placement.memory_reserved import ReservedMemory, read_res
 from pykubelet.provide.placement.memory_state import MemoryState, MemoryTable, NodeMemory, decode
 from pykubelet.provide.placement.pod_level import (
     EMPTY_POOL,
+    completing,
     count_error,
     count_in_pool,
     count_on_node,
     has_pod_level_resources,
+    init_places,
     may_be_exclusive,
     staying,
 )
@@ -62,6 +65,10 @@ REQUESTS = "kubelet_memory_manager_pinning_requests_total"
 ERRORS = "kubelet_memory_manager_pinning_errors_total"
 
 _PREFIX = "[memorymanager] "
+
+#: The init containers of a pod of whose blocks later containers can reuse a part, in the order of the spec, by nodes and memory type.
+#: Among them may be some that have nothing left.
+Lenders = Mapping[tuple[frozenset[int], str], tuple[str, ...]]
 
 
 class MemoryPolicy(StrEnum):
@@ -75,8 +82,9 @@ class MemoryManager(Value):
     """The policy with its state.
 
     `allocatable`: for each node and type, what containers could have at most; fixed at the start. `reusable_pod`: the pod whose
-    init containers left `reusable`; it is the last one that memory was allocated for. `pod_level`: feature gate
-    PodLevelResourceManagers. `choose`: asks the extension that is the policy; all else is as with `Static`.
+    init containers left `reusable`; it is the last one that memory was allocated for. `lenders`: of that pod; None: they follow from the
+    state. `pod_level`: feature gate PodLevelResourceManagers. `choose`: asks the extension that is the policy; all else is as with
+    `Static`.
     """
 
     policy: MemoryPolicy
@@ -84,6 +92,7 @@ class MemoryManager(Value):
     allocatable: tuple[MemoryBlock, ...] = ()
     reusable_pod: str = ""
     reusable: Reusable = field(default_factory=dict)
+    lenders: Lenders | None = None
     pod_level: bool = False
     choose: ChooseNodes | None = None
 
@@ -164,10 +173,7 @@ class MemoryManager(Value):
 
     def _without(self, uid: str) -> MemoryManager:
         """The manager as if the pod's containers had nothing, which its pool then contains."""
-        manager = self
-        for name in self.state.entries.get(uid, {}):
-            manager = manager.release(uid, name)
-        return manager
+        return self.release(uid, *self.state.entries.get(uid, {}))
 
     def _pool_booked(self, pod: Pod, sizes: Sizes, hint: TopologyHint) -> MemoryManager | AllocationError:
         if (problem := pool_problem(pod)) is not None:
@@ -184,21 +190,21 @@ class MemoryManager(Value):
         state = replace(self.state, machine=machine, pools={**self.state.pools, pod.metadata.uid: pool})
         return replace(self, state=state)
 
-    def release(self, pod_uid: str, container: str) -> MemoryManager:
-        """The container is gone for good: its memory is free again. That of a pod as a whole is with its last container."""
-        blocks = self.state.blocks(pod_uid, container)
-        if blocks is None:
+    def release(self, pod_uid: str, *containers: str) -> MemoryManager:
+        """The containers are gone for good: their memory is free again. That of a pod as a whole is with its last container."""
+        entries = self.state.entries.get(pod_uid, {})
+        held = {name: entries[name] for name in containers if name in entries}
+        if not held:
             return self
+        state, machine = self.state.without(pod_uid, held), self.state.machine
         if pod_uid in self.state.pools:
-            state = self.state.without(pod_uid, container)
             after = replace(self, state=state)
             return after if pod_uid in state.entries else after._without_pool(pod_uid)
-        machine = self.state.machine
-        for block in blocks:
+        for block in (block for blocks in held.values() for block in blocks):
             machine = _unbooked(machine, block)
-        after = replace(self, state=replace(self.state.without(pod_uid, container), machine=machine))
+        after = replace(self, state=replace(state, machine=machine))
         # A static pod can come back with its UID. (The reference would book too little for it.)
-        return replace(after, reusable_pod="", reusable={}) if pod_uid not in after.state.entries else after
+        return replace(after, reusable_pod="", reusable={}, lenders=None) if pod_uid not in state.entries else after
 
     def _without_pool(self, pod_uid: str) -> MemoryManager:
         """The manager after the memory of a pod as a whole is free again."""
@@ -211,13 +217,8 @@ class MemoryManager(Value):
 
     def release_completed(self, pod: Pod, container: str) -> MemoryManager:
         """A container of the pod was created: the init containers before it, but for sidecars, have run to completion."""
-        manager = self
-        for init in pod.spec.initContainers:
-            if init.name == container:
-                break
-            if not is_sidecar(init):
-                manager = manager.release(pod.metadata.uid, init.name)
-        return manager
+        before = takewhile(lambda init: init.name != container, pod.spec.initContainers)
+        return self.release(pod.metadata.uid, *(init.name for init in before if not is_sidecar(init)))
 
     def release_others(self, active: Mapping[str, Collection[str]]) -> MemoryManager:
         """Releases the memory of all containers that are not in `active`: names by pod UID. Once all sources are known."""
@@ -226,9 +227,8 @@ class MemoryManager(Value):
             if pod_uid in self.state.pools and pod_uid not in active:
                 manager = manager._without_pool(pod_uid)
                 continue
-            for name in containers:
-                if name not in active.get(pod_uid, ()):
-                    manager = manager.release(pod_uid, name)
+            names = active.get(pod_uid, ())
+            manager = manager.release(pod_uid, *(name for name in containers if name not in names))
         for pod_uid in manager.state.pools:
             if pod_uid not in active and pod_uid not in manager.state.entries:
                 manager = manager._without_pool(pod_uid)
@@ -286,9 +286,11 @@ class MemoryManager(Value):
         for name, size in sizes.items():
             blocks.append(MemoryBlock(nodes, name, size))
             machine = _booked(machine, MemoryBlock(nodes, name, max(0, size - reusable.get((chosen, name), 0))))
-        state = replace(self.state, machine=machine).with_blocks(pod.metadata.uid, container.name, tuple(blocks))
-        manager = self._with_reusable(pod, container, tuple(blocks))
-        return replace(manager, state=_with_init_blocks_shrunk(state, pod, container, blocks))
+        manager = self._with_reusable(pod, container, blocks)
+        shrunk, lenders = manager._reused_from(pod, container, blocks)
+        state = replace(self.state, machine=machine)
+        entries = {container.name: tuple(blocks), **shrunk}
+        return replace(manager, state=state.with_entries(pod.metadata.uid, entries), lenders=lenders)
 
     def _choose(self, pod: Pod, container: str, sizes: Sizes, hint: TopologyHint) -> frozenset[int] | str:
         """The nodes for a container; or the error. What the hint prefers must not become worse."""
@@ -331,13 +333,49 @@ class MemoryManager(Value):
 
     def _with_reusable(self, pod: Pod, container: Container, blocks: Sequence[MemoryBlock]) -> MemoryManager:
         """After a plain init container, its blocks can be reused; any other container takes what it reuses away."""
-        reusable = dict(self._reusable(pod))
-        completes = any(init.name == container.name and not is_sidecar(init) for init in pod.spec.initContainers)
+        reusable, completes = dict(self._reusable(pod)), container.name in completing(pod)
         for block in blocks:
             key = frozenset(block.nodes), block.type
             before = reusable.get(key, 0)
             reusable[key] = max(before, block.size) if completes else max(0, before - block.size)
-        return replace(self, reusable_pod=pod.metadata.uid, reusable=reusable)
+        return replace(self, reusable_pod=pod.metadata.uid, reusable=reusable, lenders=self._lenders(pod))
+
+    def _lenders(self, pod: Pod) -> Lenders:
+        """The pod's init containers of which something can be reused."""
+        if self.lenders is not None and self.reusable_pod == pod.metadata.uid:
+            return self.lenders
+        entries = self.state.entries.get(pod.metadata.uid, {})
+        lenders: Lenders = {}
+        for name in init_places(pod) if entries else ():
+            lenders = _with_lender(lenders, pod, name, entries.get(name, ()))
+        return lenders
+
+    def _reused_from(
+        self, pod: Pod, container: Container, taken: Sequence[MemoryBlock]
+    ) -> tuple[Mapping[str, tuple[MemoryBlock, ...]], Lenders]:
+        """The entries of init containers after the container has reused blocks of those before it, the first one first; and the lenders.
+
+        A block is looked at until it is used up. Each container going through all init containers before it would be a product.
+        """
+        places, entries = init_places(pod), self.state.entries.get(pod.metadata.uid, {})
+        own = places.get(container.name, len(places))
+        lenders, changed = dict(self._lenders(pod)), dict[str, tuple[MemoryBlock, ...]]()
+        for block in taken:
+            key, left, used_up = (frozenset(block.nodes), block.type), block.size, 0
+            names = lenders.get(key, ())
+            for name in names:
+                if not left or places.get(name, 0) >= own:
+                    break
+                shrunk = []
+                for held in changed.get(name) or entries.get(name, ()):
+                    reused = min(held.size, left) if (frozenset(held.nodes), held.type) == key else 0
+                    left -= reused
+                    shrunk.append(replace(held, size=held.size - reused) if reused else held)
+                if shrunk:
+                    changed[name] = tuple(shrunk)
+                used_up += bool(left)
+            lenders[key] = names[used_up:]
+        return changed, _with_lender(lenders, pod, container.name, taken)
 
 
 def start_memory_manager(
@@ -398,7 +436,7 @@ def _allocatable(machine: Mapping[int, NodeMemory]) -> Iterator[MemoryBlock]:
 
 def _counts_of(pod: Pod) -> tuple[MetricIncrement, ...]:
     """What is counted of a new pool: as the reference, a request for the pod, and one for each container but regular ones that share."""
-    names = [c.name for c in (*pod.spec.initContainers, *pod.spec.containers) if own_sizes(c)]
+    names = {c.name for c in (*pod.spec.initContainers, *pod.spec.containers) if own_sizes(c)}
     requests = 1 + len(pod.spec.initContainers) + sum(1 for c in pod.spec.containers if c.name in names)
     total = len(pod.spec.initContainers) + len(pod.spec.containers)
     return (*([MetricIncrement(REQUESTS)] * requests), *count_in_pool("memory", len(names), total - len(names)))
@@ -480,25 +518,17 @@ def _moved(node: NodeMemory, name: str, size: int) -> Mapping[str, MemoryTable]:
     return {**node.tables, name: replace(table, reserved=table.reserved + size, free=table.free - size)}
 
 
-def _with_init_blocks_shrunk(
-    state: MemoryState, pod: Pod, container: Container, taken: Sequence[MemoryBlock]
-) -> MemoryState:
-    """The state after a container has reused blocks of the plain init containers before it, the first one first."""
-    left = {block.type: block.size for block in taken}
-    nodes = {frozenset(block.nodes) for block in taken}
-    for init in pod.spec.initContainers:
-        if init.name == container.name:
-            break
-        blocks = state.blocks(pod.metadata.uid, init.name)
-        if is_sidecar(init) or not blocks:
-            continue
-        shrunk = []
-        for block in blocks:
-            reused = min(block.size, left.get(block.type, 0)) if frozenset(block.nodes) in nodes else 0
-            left[block.type] = left.get(block.type, 0) - reused
-            shrunk.append(replace(block, size=block.size - reused))
-        state = state.with_blocks(pod.metadata.uid, init.name, tuple(shrunk))
-    return state
+def _with_lender(lenders: Lenders, pod: Pod, name: str, blocks: Sequence[MemoryBlock]) -> Lenders:
+    """The lenders after a container has got blocks, which can be reused if it is an init container that runs to completion."""
+    if name not in completing(pod):
+        return lenders
+    after, places = dict(lenders), init_places(pod)
+    for key in {(frozenset(block.nodes), block.type): None for block in blocks if block.size}:
+        names = after.get(key, ())
+        after[key] = (*names, name)
+        if names and places.get(names[-1], 0) > places[name]:
+            after[key] = tuple(sorted(after[key], key=lambda each: places.get(each, 0)))
+    return after
 
 
 # The check of a state file against the machine

@@ -9,7 +9,7 @@ Source: KEP-1769 (Memory Manager), "State file".
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from pykubelet.base.kit.values import Value, field, replace
@@ -85,13 +85,13 @@ class MemoryState(Value):
         """The container's blocks; None if it has no entry."""
         return self.entries.get(pod, {}).get(container)
 
-    def with_blocks(self, pod: str, container: str, blocks: tuple[MemoryBlock, ...]) -> MemoryState:
-        """The state in which the container's entry is `blocks`."""
-        return replace(self, entries={**self.entries, pod: {**self.entries.get(pod, {}), container: blocks}})
+    def with_entries(self, pod: str, changed: Mapping[str, tuple[MemoryBlock, ...]]) -> MemoryState:
+        """The state in which these containers' entries are those of `changed`."""
+        return replace(self, entries={**self.entries, pod: {**self.entries.get(pod, {}), **changed}})
 
-    def without(self, pod: str, container: str) -> MemoryState:
-        """The state without the container's entry."""
-        left = {name: blocks for name, blocks in self.entries.get(pod, {}).items() if name != container}
+    def without(self, pod: str, containers: Collection[str]) -> MemoryState:
+        """The state without the containers' entries."""
+        left = {name: blocks for name, blocks in self.entries.get(pod, {}).items() if name not in containers}
         others = {uid: containers for uid, containers in self.entries.items() if uid != pod}
         return replace(self, entries={**others, pod: left} if left else others)
 

@@ -9,10 +9,11 @@ Source: KEP-5526 (pod level resource managers), KEP-2837 (pod-level resources).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.api.quantity import is_pod_level, parse, value
+from pykubelet.base.kit.values import remember_last
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.sizing import QOSClass, qos_class
 from pykubelet.provide.placement.provider import MetricIncrement
@@ -54,6 +55,18 @@ def staying(pod: Pod) -> Iterator[Container]:
     """The containers that run for as long as the pod: sidecars and regular ones."""
     yield from filter(is_sidecar, pod.spec.initContainers)
     yield from pod.spec.containers
+
+
+@remember_last
+def init_places(pod: Pod) -> Mapping[str, int]:
+    """The places of the pod's init containers in the spec."""
+    return {container.name: place for place, container in enumerate(pod.spec.initContainers)}
+
+
+@remember_last
+def completing(pod: Pod) -> frozenset[str]:
+    """The init containers that run to completion: all but sidecars."""
+    return frozenset(container.name for container in pod.spec.initContainers if not is_sidecar(container))
 
 
 def empty_pool_problem(

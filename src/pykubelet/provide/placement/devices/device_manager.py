@@ -15,13 +15,13 @@ from heapq import nsmallest
 
 from pykubelet.base.api.core import Container, Pod, PodSpec, ResourceRequirements
 from pykubelet.base.api.quantity import sum_container_limits, value
-from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.kit.values import Value, field, remember_last, replace
 from pykubelet.base.model.machine import ResourceHints, TopologyHint
 from pykubelet.base.model.placement import NO_NODE, AssignedDevices, DeviceResource, Devices
-from pykubelet.base.model.restart import is_sidecar
 from pykubelet.edges.plugins.device_messages import merged, read_allocation
 from pykubelet.provide.placement.devices.device_hints import device_hints, far, near
 from pykubelet.provide.placement.devices.device_state import NO_DEVICES, DeviceAllocations, DeviceEntry
+from pykubelet.provide.placement.pod_level import completing
 from pykubelet.provide.placement.provider import (
     Allocation,
     AllocationError,
@@ -272,20 +272,25 @@ class DeviceManager(Value):
         if self.running is None:
             return True
         uid = pod.metadata.uid
-        is_plain_init = any(init.name == container.name and not is_sidecar(init) for init in pod.spec.initContainers)
         return (uid, container.name) in self.running or (
-            is_plain_init and any((uid, regular.name) in self.running for regular in pod.spec.containers)
+            container.name in completing(pod) and not self.running.isdisjoint(_regular(pod))
         )
 
     def _with_reusable(self, pod: Pod, container: Container) -> DeviceManager:
         """After a plain init container, its devices can be reused; what any other container has cannot."""
         uid = pod.metadata.uid
         reusable = dict(self._reusable(uid))
-        completes = any(init.name == container.name and not is_sidecar(init) for init in pod.spec.initContainers)
+        completes = container.name in completing(pod)
         for resource, entry in self.state.container(uid, container.name).items():
             before = reusable.get(resource, NO_DEVICES)
             reusable[resource] = before | entry.ids if completes else before - entry.ids
         return replace(self, reusable_pod=uid, reusable=reusable)
+
+
+@remember_last
+def _regular(pod: Pod) -> frozenset[tuple[str, str]]:
+    """The UID and name of each regular container, as in `running`."""
+    return frozenset((pod.metadata.uid, container.name) for container in pod.spec.containers)
 
 
 def _first(ids: frozenset[str], count: int) -> frozenset[str]:
