@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from pykubelet.base.kit.values import RedactedValue, Value
+from pykubelet.net.http.checked_tls import CheckedTls
 from pykubelet_local_api.access.files import AccessError, read_file
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def own_client(folder: Path) -> tuple[Path, Path]:
 
 def server_context(files: AccessFiles) -> ssl.SSLContext:
     """The TLS context of the server. Clients may show a certificate of the authority. Raises AccessError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = CheckedTls(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.num_tickets = 0  # Kubernetes' clients reuse connections, not sessions

@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
-from pykubelet.net.http.client_tls import ClientTls
+from pykubelet.net.http.client_tls import ClientTls, UnverifiedTls
 from pykubelet.net.http.dial import Destination, dial
 from pykubelet.net.http.exchange import FAILURES, HttpConnection
 from pykubelet.net.http.proxy import Backend, ask_upgrade
@@ -43,7 +43,7 @@ class Upstreams:
         self.contexts = (self._verified, self._unverified)  # into which a renewed certificate is loaded
         for context in self.contexts:
             context.load_cert_chain(certificate, key)
-        self._foreign = _unverified()
+        self._foreign = UnverifiedTls()
 
     async def exchange(self, place: ServerPlace, request: bytes, *, verify: bool = True) -> HttpConnection:
         """Send a request. Returns the connection once the head of the answer has arrived; the caller must `abort` it.

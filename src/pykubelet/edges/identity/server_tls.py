@@ -14,6 +14,7 @@ import warnings
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
+from pykubelet.net.http.checked_tls import CheckedTls
 
 log = Log("identity")
 LOOK_PERIOD_S = 1.0
@@ -139,7 +140,7 @@ class ServerTls:
         return context
 
     def _fresh(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context = CheckedTls(ssl.PROTOCOL_TLS_SERVER)
         _set_versions(context, self._rules)
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
         # a session ticket costs a third of a handshake, and Kubernetes' clients reuse connections, not sessions

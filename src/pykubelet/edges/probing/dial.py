@@ -22,6 +22,7 @@ from math import inf
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain
 from pykubelet.base.kit.readiness import until, wait_ready
 from pykubelet.edges.host.fs.errors import reason_of
+from pykubelet.net.http.client_tls import UnverifiedTls
 
 RESOLVER_DEADLINE_S = 30.0
 #: No name of the DNS is longer (RFC 1035).
@@ -121,11 +122,7 @@ async def _resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tup
 @cache
 def unverified_tls(*protocols: str) -> ssl.SSLContext:
     """Settings of TLS with any certificate, because the server is the probed container. `protocols`: those offered by ALPN."""
-    settings = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    settings.check_hostname = False
-    settings.verify_mode = ssl.CERT_NONE
-    settings.set_ciphers("DEFAULT@SECLEVEL=0")  # accept short keys, which are the pod's own choice
-    settings.minimum_version = ssl.TLSVersion.TLSv1_2
+    settings = UnverifiedTls()
     if protocols:
         settings.set_alpn_protocols(protocols)
     return settings

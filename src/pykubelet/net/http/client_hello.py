@@ -15,10 +15,10 @@ import struct
 from collections.abc import Mapping
 
 from pykubelet.base.kit.readiness import wait_ready
+from pykubelet.net.http.checked_tls import SUPPORTED_GROUPS, hello_extensions, listed_groups
 
 _RECORD_HEAD = 5
 _HELLO_BYTES = _RECORD_HEAD + (1 << 14)
-_HANDSHAKE, _CLIENT_HELLO, _SUPPORTED_GROUPS = 22, 1, 10
 
 
 class ContextsByGroup:
@@ -38,23 +38,10 @@ class ContextsByGroup:
 def offered_groups(data: bytes) -> frozenset[int]:
     """The groups in the ClientHello at the start of `data`; none if it lacks the extension, is incomplete or malformed. Pure."""
     try:
-        kind, size = struct.unpack_from(">BxxH", data)
-        hello = data[_RECORD_HEAD : _RECORD_HEAD + size]
-        if kind != _HANDSHAKE or hello[0] != _CLIENT_HELLO:
-            return frozenset()
-        at = 4 + 2 + 32
-        at += 1 + hello[at]
-        at += 2 + struct.unpack_from(">H", hello, at)[0]
-        at += 1 + hello[at]
-        at += 2
-        while True:
-            extension, size = struct.unpack_from(">HH", hello, at)
-            at += 4
-            if extension == _SUPPORTED_GROUPS:
-                [listed] = struct.unpack_from(">H", hello, at)
-                return frozenset(struct.unpack_from(f">{listed // 2}H", hello, at + 2))
-            at += size
-    except (struct.error, IndexError):
+        [size] = struct.unpack_from(">xxxH", data)
+        extensions = dict(hello_extensions(data[_RECORD_HEAD : _RECORD_HEAD + size]))
+        return frozenset(listed_groups(extensions[SUPPORTED_GROUPS]))
+    except (struct.error, LookupError, ValueError):
         return frozenset()
 
 

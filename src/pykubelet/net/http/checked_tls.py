@@ -1,0 +1,191 @@
+"""TLS contexts that refuse a key exchange which costs this side much and the peer nothing, before OpenSSL computes it.
+
+OpenSSL uses the finite-field groups ffdhe2048 to ffdhe8192 where the peer asks for them, and Python's `ssl` can only leave them out by
+allowing a single group. One exchange in ffdhe8192 takes 0.1 s of CPU, in which the event loop does nothing else. The reference kubelet
+has none of them. So the peer's hello is read before OpenSSL gets it.
+
+Source: RFC 8446 sections 4.1, 4.2.7, 4.2.8 and 5.1; RFC 8701 (values that clients send to be ignored).
+"""
+
+from __future__ import annotations
+
+import ssl
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+#: The most bytes that a client may send in a handshake: more than a chain of four certificates with RSA keys of 8,192 bits. OpenSSL takes
+#: 100 KiB, which is 40 ms of CPU for a chain of many small ones.
+MAX_CLIENT_HANDSHAKE_BYTES = 32 << 10
+#: No hello is longer: OpenSSL's limit is 20,000 bytes for that of a server, and a record for that of a client.
+MAX_HELLO_BYTES = 20_000
+_RECORD_HEAD, _MESSAGE_HEAD = 5, 4
+_CHANGE_CIPHER_SPEC, _ALERT, _HANDSHAKE = 20, 21, 22
+_CLIENT_HELLO, _SERVER_HELLO = 1, 2
+SUPPORTED_GROUPS, _KEY_SHARE = 10, 51
+#: Groups that every OpenSSL here has: P-256, P-384, P-521 and X25519.
+_USUAL = frozenset({23, 24, 25, 29})
+#: With X448, and the hybrid groups with ML-KEM: no exchange takes more than two milliseconds.
+_CHEAP = _USUAL | {30, 0x11EB, 0x11EC, 0x11ED} | {value << 8 | value for value in range(0x0A, 0x100, 0x10)}
+
+
+class HelloReader:
+    """Collects the first message of a handshake from the bytes of a connection, in time linear in their number."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._message = bytearray()
+
+    def feed(self, data: bytes) -> bytes | None:
+        """Take the next bytes. Returns the message once it is there, and nothing if the peer begins with something else, which OpenSSL
+        refuses or takes for TLS without groups. Raises ssl.SSLError if it is too long."""
+        self._data += data
+        at = 0
+        while at < len(self._data):
+            if self._data[at] not in (_CHANGE_CIPHER_SPEC, _ALERT, _HANDSHAKE):
+                if self._message:
+                    raise _refused("the peer's hello is interrupted")
+                return b""
+            if len(self._data) - at < _RECORD_HEAD:
+                break
+            kind, size = struct.unpack_from(">BxxH", self._data, at)
+            if len(self._data) - at < _RECORD_HEAD + size:
+                break
+            if kind == _HANDSHAKE:
+                self._message += self._data[at + _RECORD_HEAD : at + _RECORD_HEAD + size]
+                if (message := self._whole()) is not None:
+                    return message
+            at += _RECORD_HEAD + size
+        del self._data[:at]
+        if len(self._message) + len(self._data) > MAX_HELLO_BYTES:
+            raise _refused("the peer's hello is too long")
+        return None
+
+    def _whole(self) -> bytes | None:
+        """The first message, if it is whole."""
+        while self._message[:_MESSAGE_HEAD] == bytes(_MESSAGE_HEAD):  # a HelloRequest, which OpenSSL passes over too
+            del self._message[:_MESSAGE_HEAD]
+        size = _MESSAGE_HEAD + int.from_bytes(self._message[1:_MESSAGE_HEAD], "big")
+        return bytes(self._message[:size]) if len(self._message) >= max(size, _MESSAGE_HEAD) else None
+
+
+class _CheckedTlsObject(ssl.SSLObject):
+    """One connection. `incoming`: where the event loop puts what the peer sends."""
+
+    incoming: ssl.MemoryBIO
+    taken: int
+    hello: HelloReader | None
+
+    def do_handshake(self) -> None:
+        """As the base class. Raises ssl.SSLError if the peer asks for too much."""
+        if self.incoming.pending:
+            self._check()
+        super().do_handshake()
+
+    def _check(self) -> None:
+        # OpenSSL asks for more only when it has taken all, so that everything here is new
+        self.taken += self.incoming.pending
+        if self.server_side and self.taken > MAX_CLIENT_HANDSHAKE_BYTES:
+            raise _refused("the client sends too much in its handshake")
+        if self.hello is None:
+            return
+        data = self.incoming.read()
+        self.incoming.write(data)
+        if (message := self.hello.feed(data)) is None:
+            return
+        self.hello = None
+        is_cheap = is_cheap_for_server if self.server_side else is_cheap_for_client
+        if message and not is_cheap(message):
+            raise _refused("the peer asks for a key exchange in a group that is not used")
+
+
+class CheckedTls(ssl.SSLContext):
+    """A context as `ssl.SSLContext`, for event loops."""
+
+    sslobject_class = _CheckedTlsObject
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: Any = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """As the base class."""
+        made = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+        assert isinstance(made, _CheckedTlsObject)
+        made.incoming, made.taken, made.hello = incoming, 0, HelloReader()
+        return made
+
+
+def is_cheap_for_server(message: bytes) -> bool:
+    """Whether any OpenSSL answers this ClientHello with a cheap group. Pure.
+
+    It takes the group of a key share that it knows, or asks for one in the client's list: the first that it knows, or its favorite.
+    """
+    try:
+        extensions = dict(hello_extensions(message))
+        groups = listed_groups(extensions[SUPPORTED_GROUPS]) if SUPPORTED_GROUPS in extensions else ()
+        shares = _shared_groups(extensions[_KEY_SHARE]) if _KEY_SHARE in extensions else ()
+    except (struct.error, IndexError, ValueError):
+        return False
+    first = next((at for at, group in enumerate(groups) if group in _USUAL), len(groups))
+    return _CHEAP.issuperset(shares) and _CHEAP.issuperset(groups[:first])
+
+
+def is_cheap_for_client(message: bytes) -> bool:
+    """Whether the server chooses a cheap group in this ServerHello, which may ask for another hello. Pure."""
+    try:
+        share = dict(hello_extensions(message)).get(_KEY_SHARE)
+        return share is None or struct.unpack_from(">H", share)[0] in _CHEAP
+    except (struct.error, IndexError, ValueError):
+        return False
+
+
+def hello_extensions(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """The extensions of a hello by their numbers. Raises struct.error, IndexError and ValueError if it is malformed. Pure."""
+    kind = message[0]
+    if kind not in (_CLIENT_HELLO, _SERVER_HELLO):
+        raise ValueError("no hello")
+    at = _MESSAGE_HEAD + 2 + 32
+    at += 1 + message[at]
+    if kind == _CLIENT_HELLO:
+        at += 2 + struct.unpack_from(">H", message, at)[0]
+        at += 1 + message[at]
+    else:
+        at += 2 + 1
+    if at == len(message):
+        return
+    [size] = struct.unpack_from(">H", message, at)
+    at += 2
+    if at + size != len(message):
+        raise ValueError("wrong length of extensions")
+    while at < len(message):
+        number, size = struct.unpack_from(">HH", message, at)
+        at += 4 + size
+        if at > len(message):
+            raise ValueError("wrong length of an extension")
+        yield number, message[at - size : at]
+
+
+def listed_groups(extension: bytes) -> tuple[int, ...]:
+    """The groups in the extension of a client. Raises struct.error if it is malformed. Pure."""
+    [size] = struct.unpack_from(">H", extension)
+    return struct.unpack_from(f">{size // 2}H", extension, 2)
+
+
+def _shared_groups(extension: bytes) -> tuple[int, ...]:
+    """The groups of the keys that a client sends."""
+    found, at = [], 2
+    while at < len(extension):
+        group, size = struct.unpack_from(">HH", extension, at)
+        found.append(group)
+        at += 4 + size
+    return tuple(found)
+
+
+def _refused(why: str) -> ssl.SSLError:
+    error = ssl.SSLError(ssl.SSL_ERROR_SSL, why)
+    error.library, error.reason = "", why  # which only OpenSSL's own errors have
+    return error
