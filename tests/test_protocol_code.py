@@ -49,9 +49,10 @@ GROUPS = (
     ),
     Group("admission of connections", 350, ("net/http/accept.py", "net/http/decide_accept.py"), "none"),
     Group("open connections", 60, ("net/http/occupancy.py",), "none"),
-    Group("ClientHello", 90, ("net/http/client_hello.py",), "none"),
+    Group("ClientHello", 70, ("net/http/client_hello.py",), "none"),
+    Group("key exchange", 195, ("net/http/checked_tls.py",), "pyOpenSSL"),
     Group(
-        "HTTP client", 725,
+        "HTTP client", 740,
         ("net/http/dial.py", "net/http/client_tls.py", "net/http/exchange.py", "net/http/hops.py", "edges/kubeapi/connection.py"),
         "aiohttp",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import re
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -14,6 +15,7 @@ import pytest
 from agent.conftest import MakeAgent
 from support.agent import Agent, Json, NotYet, condition, make_container, make_pod
 from support.world import World, a_world, is_evicted
+from testbed import places
 
 from pykubelet.base.api.quantity import parse
 from pykubelet.edges.host.proc.procfs import read_meminfo, read_pid_limit, read_process_count
@@ -88,14 +90,17 @@ def container_statuses(world: World, name: str) -> list[Json]:
 
 @pytest.fixture
 async def crowded_world(make_agent: MakeAgent, tmp_path: Path) -> AsyncIterator[World]:
-    """All processes of the machine may grow by `SPARE_PIDS`; its pods may have `POD_PIDS` each."""
-    settings: dict[str, Any] = {
-        "podPidsLimit": POD_PIDS,
-        "evictionHard": {"pid.available": str(pid_threshold())},
-        "evictionPressureTransitionPeriod": "20s",
-    }
-    async with a_world(make_agent, tmp_path, **settings) as world:
-        yield world
+    """All processes of the machine may grow by `SPARE_PIDS`; its pods may have `POD_PIDS` each. Only one run of the tests does this at a
+    time, because the machine's processes are those of all."""
+    with (places.home() / "processes.lock").open("w") as lock:
+        await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
+        settings: dict[str, Any] = {
+            "podPidsLimit": POD_PIDS,
+            "evictionHard": {"pid.available": str(pid_threshold())},
+            "evictionPressureTransitionPeriod": "20s",
+        }
+        async with a_world(make_agent, tmp_path, **settings) as world:
+            yield world
 
 
 def pid_threshold() -> int:
