@@ -9,9 +9,12 @@ from provide.placement.pool_pods import random_whole_pod
 from provide.placement.test_placement_recording import SHAPE, busy_node, recorded
 from provide.placement.together import GPU, FilledNode, make_managers
 
+from pykubelet.base.api import core
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.placement import DeviceResource
-from pykubelet.provide.placement.recording import KEPT_DEVICES, KEPT_STEPS, POOL
+from pykubelet.provide.placement.provider import PreferredAllocationRequest
+from pykubelet.provide.placement.recording import KEPT_DEVICES, KEPT_STEPS, POOL, add_admission
+from pykubelet.provide.placement.topology_scopes import admit
 from pykubelet.testing.random_pods import random_pod
 from pykubelet_offline.placement_replay import PlacementRecordingError, parse_placement, replay_placement
 
@@ -76,6 +79,25 @@ def test_devices_that_come_and_go_do_not_fill_the_memory() -> None:
     kept = tuple(node.log)
     assert 1 <= len(kept) < 10
     assert not any(step.differences for step in replay_placement(parse_placement(recorded(node))))
+
+
+def test_a_plugin_is_asked_again_after_its_devices_have_changed() -> None:
+    node, pod = FilledNode(make_managers(SHAPE, "none", "container")), random_pod(Random(1), 1, cpus=1)
+    amounts = core.ResourceRequirements(limits={GPU: "1"}, requests={GPU: "1"})
+    first = replace(pod.spec.containers[0], resources=amounts)
+    pod = replace(pod, spec=replace(pod.spec, initContainers=(), containers=(first,)))
+    before = node.managers
+    asked = admit(before.topology, before.providers, pod)
+    assert isinstance(asked, PreferredAllocationRequest)
+    add_admission(node.log, 1.0, before, pod, asked)
+    gpus = node.devices.resources[GPU]
+    ill = replace(gpus, healthy=gpus.healthy - {"gpu-0"}, unhealthy=frozenset({"gpu-0"}))
+    devices = node.devices.with_answer(asked, ["gpu-1"])
+    node.managers = replace(before, devices=replace(devices, resources={**devices.resources, GPU: ill}))
+    assert node.admit(pod)
+    steps = replay_placement(parse_placement(recorded(node)))
+    assert ["asks" in step.result for step in steps] == [True, True, False]
+    assert not any(step.differences for step in steps)
 
 
 def test_what_is_no_recording_is_refused() -> None:

@@ -45,6 +45,19 @@ class AllocationError(Value):
         return f"Allocate failed due to {self.text}, which is unexpected" if self.reason == UNEXPECTED else self.text
 
 
+class PreferenceKey(Value):
+    """What identifies a request for preferred devices, without the devices that it offers: a pod may have hundreds of requests, each with
+    most of a plugin's devices. `offered`: their number and hash, which only this process can compare; None: any.
+    """
+
+    pod_uid: str
+    container: str
+    resource: str
+    must_include: frozenset[str]
+    size: int
+    offered: tuple[int, int] | None = None
+
+
 class PreferredAllocationRequest(Value):
     """Which devices a container should get, if its device plugin may choose: `size` of `available`, with all of `must_include`."""
 
@@ -54,6 +67,12 @@ class PreferredAllocationRequest(Value):
     available: frozenset[str]
     must_include: frozenset[str]
     size: int
+
+    @property
+    def key(self) -> PreferenceKey:
+        """The key of its answer."""
+        offered = len(self.available), hash(self.available)
+        return PreferenceKey(self.pod_uid, self.container, self.resource, self.must_include, self.size, offered)
 
 
 class NeedsPluginAnswer(AllocationError, kw_only=True):

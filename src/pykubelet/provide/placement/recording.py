@@ -10,14 +10,14 @@ part of their specification.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from pykubelet.base.api import core
 from pykubelet.base.kit.cpuset import format_cpuset
-from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.kit.values import Value, field, remember_last, replace
 from pykubelet.base.model.diagnostics import StepLog, WorkerStep
 from pykubelet.base.model.machine import MachineTopology
 from pykubelet.base.model.placement import DeviceResource, MemoryBlock
@@ -28,7 +28,7 @@ from pykubelet.provide.placement.devices.device_state import Entries
 from pykubelet.provide.placement.managers import Managers
 from pykubelet.provide.placement.memory_manager import MemoryPolicy
 from pykubelet.provide.placement.memory_state import MemoryState
-from pykubelet.provide.placement.provider import PreferredAllocationRequest
+from pykubelet.provide.placement.provider import PreferenceKey, PreferredAllocationRequest
 from pykubelet.provide.placement.topology_options import Topology
 from pykubelet.provide.placement.topology_scopes import Admitted, PlacementRejection
 
@@ -39,6 +39,10 @@ KIND = "placement"
 KEPT_STEPS = 256
 #: The most devices of plugins in all kept steps; above, older steps are dropped. A node with more devices records nothing.
 KEPT_DEVICES = 20_000
+#: As much do all kept steps have beside that; above, older steps are dropped. A device in use and a plugin's answer count 1, and a
+#: container counts 8: some 40 bytes each.
+KEPT_ENTRIES = 40_000
+_CONTAINER_ENTRIES = 8
 
 #: The name of what a pod has as a whole, which is no container's.
 POOL = "whole pod"
@@ -58,6 +62,14 @@ class ReleasePods(Value):
     uids: tuple[str, ...]
 
 
+class AskedPlugin(Value):
+    """A plugin was asked which devices it prefers. `choices`: how many were offered; a step that had them would keep most of a node's."""
+
+    container: str
+    resource: str
+    choices: int
+
+
 class NoRules(Value):
     """The rules of placement are part of its state."""
 
@@ -68,7 +80,7 @@ class NoRules(Value):
 def add_admission(log: StepLog, at: float, before: Managers, pod: core.Pod, result: Value) -> None:
     """Add an admission. `at`: monotonic seconds. `result`: that of `admit`."""
     after = before.with_providers(result.providers) if isinstance(result, Admitted) else before
-    _add(log, WorkerStep(at, before, AdmitPod(_requests_of(pod)), NoRules(), after, (result,)))
+    _add(log, WorkerStep(at, before, AdmitPod(_requests_of(pod)), NoRules(), after, (_shortened(result),)))
 
 
 def add_release(log: StepLog, at: float, before: Managers, uids: Sequence[str], after: Managers) -> None:
@@ -76,9 +88,16 @@ def add_release(log: StepLog, at: float, before: Managers, uids: Sequence[str], 
     _add(log, WorkerStep(at, before, ReleasePods(tuple(uids)), NoRules(), after, ()))
 
 
+def _shortened(result: Value) -> Value:
+    if not isinstance(result, PreferredAllocationRequest):
+        return result
+    return AskedPlugin(result.container, result.resource, len(result.available))
+
+
 def _add(log: StepLog, step: WorkerStep) -> None:
     before = log[-1] if log else None
     log.append(step)
+    _drop_large(log)
     if before is not None and _resources(before.state) is _resources(step.state):
         return
     if _devices_in(log) > KEPT_DEVICES:
@@ -86,6 +105,40 @@ def _add(log: StepLog, step: WorkerStep) -> None:
         log.append(step)
         if _devices_in(log) > KEPT_DEVICES:
             log.clear()
+
+
+def _drop_large(log: StepLog) -> None:
+    """Drop the oldest steps, as far as all have too many entries. What steps have in common counts once."""
+    left, kept, seen = KEPT_ENTRIES, 0, set[int]()
+    for step in reversed(log):
+        left -= sum(entries for _, entries in _new_parts(step, seen))
+        if left < 0:
+            break
+        kept += 1
+    while len(log) > kept:
+        log.popleft()
+
+
+def _new_parts(step: WorkerStep, seen: set[int]) -> Iterator[tuple[object, int]]:
+    """The parts of a step that may be large and are not in `seen`, which has their identities, each with the number of its entries."""
+    for part, entries in _parts(step, seen):
+        if id(part) not in seen:
+            seen.add(id(part))
+            yield part, entries
+
+
+def _parts(step: WorkerStep, seen: Collection[int]) -> Iterator[tuple[object, int]]:
+    if isinstance(step.event, AdmitPod):
+        pod = step.event.pod
+        yield pod, _CONTAINER_ENTRIES * (len(pod.spec.initContainers) + len(pod.spec.containers))
+    for managers in (step.after, step.state):
+        devices: object = managers.devices if isinstance(managers, Managers) else None
+        if isinstance(devices, DeviceManager):
+            yield devices.answers, len(devices.answers)
+            in_use = devices.state.in_use
+            if id(in_use) not in seen:
+                yield from ((ids, len(ids)) for ids in in_use.values())
+                yield in_use, len(in_use)
 
 
 def _devices_in(log: StepLog) -> int:
@@ -100,6 +153,7 @@ def _resources(managers: Value) -> Mapping[str, DeviceResource] | None:
     return managers.devices.resources if managers.devices is not None else None
 
 
+@remember_last
 def _requests_of(pod: core.Pod) -> core.Pod:
     """The pod's names and resources."""
     spec = core.PodSpec(
@@ -145,7 +199,7 @@ class RecordedDevices(Value):
     running: frozenset[tuple[str, str]] | None = None
     reusable_pod: str = ""
     reusable: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    answers: tuple[tuple[PreferredAllocationRequest, frozenset[str]], ...] = ()
+    answers: tuple[tuple[PreferenceKey, frozenset[str]], ...] = ()
 
 
 class RecordedResource(Value):
@@ -195,10 +249,11 @@ def record_placement(steps: Sequence[WorkerStep], agent: str) -> Document | None
     for step in steps:
         assert isinstance(step.state, Managers)
         assert isinstance(step.after, Managers)
-        now, event = _given(step.state), step.event
+        outcome = step.commands[0] if step.commands else None
+        now, event = _given(step.state, outcome), step.event
         pod = event.pod if isinstance(event, AdmitPod) else None
         uids = event.uids if isinstance(event, ReleasePods) else ()
-        result = step_result(step.after, pod, step.commands[0] if step.commands else None)
+        result = step_result(step.after, pod, outcome)
         recorded.append(RecordedPlacementStep(step.at, _changed(before, now), pod, uids, as_document(result)))
         before = _given(step.after)
     managers = steps[0].state
@@ -212,8 +267,8 @@ def step_result(after: Managers, pod: core.Pod | None, outcome: Value | None) ->
     result: Document = {"shared": format_cpuset(after.cpu_state.default)}
     if isinstance(outcome, PlacementRejection):
         result |= {"reason": outcome.reason, "message": outcome.message}
-    elif isinstance(outcome, PreferredAllocationRequest):
-        result |= {"asks": f"{outcome.resource} for {outcome.container}", "choices": sorted(outcome.available)}
+    elif isinstance(asked := _shortened(outcome) if outcome is not None else None, AskedPlugin):
+        result |= {"asks": f"{asked.resource} for {asked.container}", "choices": asked.choices}
     elif pod is not None:
         decided = after.placement(pod, 0.0)
         if decided.cpus or decided.memory:
@@ -255,7 +310,8 @@ def _rules(managers: Managers) -> RecordedRules:
     )
 
 
-def _given(managers: Managers) -> GivenState:
+def _given(managers: Managers, outcome: Value | None = None) -> GivenState:
+    """What is taken. Of the plugins' answers without the one to what the step asks again, because the devices have changed."""
     memory = managers.memory
     devices: object = managers.devices
     reusable = tuple((nodes, type_, size) for (nodes, type_), size in memory.reusable.items())
@@ -278,7 +334,12 @@ def _given(managers: Managers) -> GivenState:
         devices.running,
         devices.reusable_pod,
         devices.reusable,
-        tuple(devices.answers.items()),
+        tuple(
+            (replace(key, offered=None), ids)
+            for key, ids in devices.answers.items()
+            if not isinstance(outcome, AskedPlugin)
+            or (key.container, key.resource) != (outcome.container, outcome.resource)
+        ),
     )
     resources = {
         name: RecordedResource(resource.healthy, resource.unhealthy, resource.nodes, resource.prefers)

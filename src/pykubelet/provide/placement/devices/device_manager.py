@@ -26,6 +26,7 @@ from pykubelet.provide.placement.provider import (
     Allocation,
     AllocationError,
     NeedsPluginAnswer,
+    PreferenceKey,
     PreferredAllocationRequest,
 )
 
@@ -44,7 +45,7 @@ class DeviceManager(Value):
     `nodes`: the machine's NUMA nodes. `removed`: resources that the Node had and that no plugin offers any more. `running`: pod
     UID and name of containers that ran when the agent started; they keep their devices whatever the plugins do. None: these
     containers are not known yet; all that have devices may be running. `reusable_pod`: the pod whose init containers left
-    `reusable`, by resource. `answers`: of plugins, to questions of the pod that is being admitted.
+    `reusable`, by resource. `answers`: the devices that plugins have chosen for the pod that is being admitted.
     """
 
     nodes: tuple[int, ...] = ()
@@ -54,7 +55,7 @@ class DeviceManager(Value):
     running: frozenset[tuple[str, str]] | None = frozenset()
     reusable_pod: str = ""
     reusable: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    answers: Mapping[PreferredAllocationRequest, frozenset[str]] = field(default_factory=dict)
+    answers: Mapping[PreferenceKey, frozenset[str]] = field(default_factory=dict)
 
     # the interface to the Topology Manager
 
@@ -140,7 +141,9 @@ class DeviceManager(Value):
 
     def with_answer(self, request: PreferredAllocationRequest, ids: Collection[str]) -> DeviceManager:
         """The manager that knows which devices the plugin prefers."""
-        return replace(self, answers={**self.answers, request: frozenset(ids)})
+        must = request.must_include
+        chosen = _first(request.available.intersection(ids) - must, request.size - len(must))
+        return replace(self, answers={**self.answers, request.key: chosen})
 
     def unanswered(self, pod_uid: str) -> tuple[AllocateCall, ...]:
         """The calls of `Allocate` that are still to be made for the pod, in the order of allocation."""
@@ -255,7 +258,8 @@ class DeviceManager(Value):
         taken = taken if is_enough else taken | aligned
         if len(taken) < count and known.prefers:
             request = PreferredAllocationRequest(pod_uid, container, resource, choices | taken, taken, count)
-            preferred = self.answers.get(request)
+            key = request.key
+            preferred = self.answers.get(key, self.answers.get(replace(key, offered=None)))
             if preferred is None:
                 return NeedsPluginAnswer("the device plugin has not answered yet", request=request)
             taken |= _first((preferred & choices) - taken, count - len(taken))
