@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 import pytest
-from provide.volumes.samples import check_published, claimed, empty_dir, inputs, lifecycles, make_pod, moment, roster
+from provide.volumes.samples import (
+    NODE,
+    check_published,
+    claimed,
+    empty_dir,
+    inputs,
+    lifecycles,
+    make_pod,
+    moment,
+    roster,
+)
 from support.cost import count_instructions
 
+from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import HostPathVolumeSource, Pod, Volume
 from pykubelet.base.kit.cells import Sink
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.content import Content
+from pykubelet.base.model.content import Absent, Content, ContentKind, ObjectKey
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.paths import Paths
@@ -42,6 +54,7 @@ from pykubelet.provide.volumes.model import (
     TearDown,
     TearDownEnded,
 )
+from pykubelet.provide.volumes.plan import plan_volume
 from pykubelet.provide.volumes.work import MAX_NAMED, MAX_RUNNING, PLANS_AT_ONCE
 
 pytestmark = pytest.mark.virtual_time
@@ -60,7 +73,7 @@ class Node:
     def __init__(self, *, check: bool = False, count: bool = False) -> None:
         self.state = State()
         self.under_way: list[Command] = []
-        self.most = 0
+        self.most = self.most_set_ups = 0
         self.longest = self.total = 0
         self.commands: list[Command] = []
         self._check, self._count = check, count
@@ -75,11 +88,12 @@ class Node:
     def _step(self, events: tuple[Event, ...]) -> None:
         self.state, commands = step_all(self.state, events, moment(), PATHS)
         self.commands += commands
+        self.most_set_ups = max(self.most_set_ups, sum(isinstance(command, SetUp) for command in commands))
         self.under_way += [command for command in commands if not isinstance(command, RecordEvent)]
         self.most = max(self.most, len(self.under_way))
         if self._check:
             check_published(self.state)
-            assert sum(isinstance(command, SetUp) for command in commands) <= PLANS_AT_ONCE
+            assert self.most_set_ups <= PLANS_AT_ONCE
 
     def end(self, commands: Iterable[Command], result: Result = Result.DONE) -> None:
         events: list[Event] = []
@@ -199,6 +213,55 @@ def test_no_step_takes_long() -> None:
 
 def test_the_cost_of_all_steps_grows_with_the_number_of_volumes() -> None:
     assert counted(500).total < 2.3 * counted(250).total
+
+
+BUNDLES = [{"clusterTrustBundle": {"name": "b", "path": f"p{n}", "optional": True}} for n in range(200)]
+NO_BUNDLE = ObjectKey(ContentKind.TRUST_BUNDLE, "", "b")
+LIMITS = [{"path": f"p{n}", "resourceFieldRef": {"containerName": "c0", "resource": "limits.cpu"}} for n in range(200)]
+
+
+def with_containers(number: int, volumes: list[dict[str, Any]]) -> Pod:
+    listed = {"memory": "1Mi", "ephemeral-storage": "1Mi", "hugepages-2Mi": "2Mi", "cpu": "1m"}
+    containers: list[dict[str, Any]] = [{"name": f"c{n}", "resources": {"limits": listed}} for n in range(number)]
+    containers[0]["volumeMounts"] = [{"name": f"v{n}", "mountPath": f"/v{n}"} for n in range(len(volumes))]
+    named = [{"name": f"v{n}", **volume} for n, volume in enumerate(volumes)]
+    return from_object(
+        Pod,
+        {
+            "metadata": {"name": "p", "namespace": "shop", "uid": "u1"},
+            "spec": {"volumes": named, "containers": containers[::-1]},
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    "volume",
+    [
+        {"projected": {"sources": BUNDLES}},
+        {"downwardAPI": {"items": LIMITS}},
+        *({"emptyDir": {"medium": medium}} for medium in ("", "Memory", "HugePages")),
+    ],
+    ids=["projected", "downwardAPI", "emptyDir", "Memory", "HugePages"],
+)
+def test_what_plans_need_of_all_containers_is_found_once(volume: dict[str, Any]) -> None:
+    """Each volume and file of a pod with 490 containers costs as much as one of a pod with a single container."""
+    node = replace(NODE, page_sizes=(2 << 20,))
+
+    def instructions(containers: int) -> int:
+        pod = with_containers(containers, [volume] * 10)
+        known = Inputs(node=node, content=Content(True, {NO_BUNDLE: Absent("it is missing")}))
+        of_pod = [count_instructions(partial(plan_volume, pod, one, known, PATHS)) for one in pod.spec.volumes]
+        return sum(of_pod[1:])
+
+    assert instructions(490) < 1.1 * instructions(1)
+
+
+def test_plans_of_many_things_count_as_several_in_a_step() -> None:
+    node, pod = Node(), with_containers(1, [{"downwardAPI": {"items": LIMITS}}] * 40)
+    node.see(Scanned(()))
+    node.run(inputs(roster(pod)))
+    assert node.state.mounts.pods[UID].ready
+    assert 2 <= node.most_set_ups <= 10
 
 
 def test_an_event_names_a_few_of_many_missing_volumes() -> None:

@@ -27,6 +27,12 @@ def find_container(pod: Pod, name: str) -> Container | EphemeralContainer | None
     return found[1] if found is not None else None
 
 
+def is_regular(pod: Pod, name: str) -> bool:
+    """Whether the container of that name is neither an init nor an ephemeral one."""
+    found = _by_name(pod).get(name)
+    return found is not None and found[0] == "containers"
+
+
 @remember_last
 def _by_name(pod: Pod) -> dict[str, tuple[str, Container | EphemeralContainer]]:
     """The containers by name, each with the list that it is in."""

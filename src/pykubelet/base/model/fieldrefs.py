@@ -13,6 +13,7 @@ from pykubelet.base.api.core import Container, EphemeralContainer, Pod, Quantity
 from pykubelet.base.api.fieldpaths import split_subscript
 from pykubelet.base.api.labels import qualified_name_errors
 from pykubelet.base.api.quantity import HUGE_PAGES, POD_LEVEL, QuantityError, in_units, parse
+from pykubelet.base.model.containers import find_container, is_regular
 
 _RESOURCES = ("cpu", "memory", "ephemeral-storage")
 _ENTRIES = ("metadata.labels", "metadata.annotations")
@@ -71,8 +72,8 @@ def variable_resource_text(
     if not selector.containerName:
         return _resource_text(own, selector, _with_limits_of_pod(pod, allocatable))
     container = _find(pod, selector.containerName)
-    is_regular = any(other is container for other in pod.spec.containers)
-    return _resource_text(container, selector, _with_limits_of_pod(pod, allocatable) if is_regular else {})
+    stand_ins = _with_limits_of_pod(pod, allocatable) if is_regular(pod, container.name) else {}
+    return _resource_text(container, selector, stand_ins)
 
 
 def _resource_text(
@@ -90,9 +91,9 @@ def _resource_text(
 
 
 def _find(pod: Pod, name: str) -> Container:
-    for container in (*pod.spec.containers, *pod.spec.initContainers):
-        if container.name == name:
-            return container
+    container = find_container(pod, name)
+    if isinstance(container, Container):
+        return container
     raise FieldRefError(f"container {name} not found")
 
 

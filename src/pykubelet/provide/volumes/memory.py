@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pykubelet.base.api.core import Pod, Quantity
 from pykubelet.base.api.quantity import in_units, parse
+from pykubelet.base.kit.values import remember_last
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.sizing import is_limited, pod_limits
 
@@ -19,6 +20,7 @@ def memory_size(pod: Pod, size_limit: Quantity | None, node: NodeView) -> int:
     return min((size for size in sizes if size > 0), default=0)
 
 
+@remember_last
 def _pod_memory_limit(pod: Pod) -> int:
     """The pod's memory limit in bytes; 0 when the pod has none and not every container has one."""
     return in_units(pod_limits(pod, overhead=False)).get("memory", 0) if is_limited(pod, "memory") else 0

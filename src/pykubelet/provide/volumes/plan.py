@@ -105,9 +105,14 @@ def directory_of(volume: Volume) -> str:
     return kind.driver_directory(volume) if kind.driver_directory is not None else kind.directory
 
 
+def weight_of(volume: Volume) -> int:
+    """How many things a plan of the volume is made from."""
+    return kind_of(volume).weight(volume)
+
+
 def is_heavy(volume: Volume) -> bool:
     """Whether a plan of the volume takes too long for the event loop."""
-    return kind_of(volume).weight(volume) >= HEAVY
+    return weight_of(volume) >= HEAVY
 
 
 def kind_of(volume: Volume) -> AnyKind:

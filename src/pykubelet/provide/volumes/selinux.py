@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pykubelet.base.api.core import Pod, SELinuxOptions
+from pykubelet.base.api.core import Container, EphemeralContainer, Pod, SELinuxOptions
+from pykubelet.base.kit.values import remember_last
 from pykubelet.base.model.containers import every_container
 from pykubelet.base.model.selinux import SelinuxHost, options_problem
 from pykubelet.provide.volumes.kind import PlanInputs, VolumesError
@@ -50,9 +51,7 @@ def container_contexts(pod: Pod, volume: str, host: SelinuxHost) -> frozenset[st
     """The contexts that the containers with the volume need its files to have; "" for one that any may have. VolumesError."""
     of_pod = pod.spec.securityContext.seLinuxOptions if pod.spec.securityContext is not None else None
     found = set()
-    for container in every_container(pod):
-        if not any(mount.name == volume for mount in container.volumeMounts):
-            continue
+    for container in _containers_with(pod).get(volume, ()):
         own = container.securityContext.seLinuxOptions if container.securityContext is not None else None
         options = own or of_pod
         if options is None:
@@ -61,6 +60,16 @@ def container_contexts(pod: Pod, volume: str, host: SelinuxHost) -> frozenset[st
             raise VolumesError(f"container {container.name}: {problem}", step="")
         found.add(file_context(options, host.file_context))
     return frozenset(found)
+
+
+@remember_last
+def _containers_with(pod: Pod) -> dict[str, list[Container | EphemeralContainer]]:
+    """The containers that mount a volume, by the name of the volume."""
+    found: dict[str, list[Container | EphemeralContainer]] = {}
+    for container in every_container(pod):
+        for name in dict.fromkeys(mount.name for mount in container.volumeMounts):
+            found.setdefault(name, []).append(container)
+    return found
 
 
 def file_context(options: SELinuxOptions, default: str) -> str:

@@ -23,6 +23,7 @@ from pykubelet.provide.volumes.invariants import check_device, check_volume
 from pykubelet.provide.volumes.kind import (
     ATTACH,
     EXPANDING,
+    HEAVY,
     MOUNT_DEVICE,
     NEW_MOUNTER,
     NODE_AFFINITY,
@@ -51,7 +52,7 @@ from pykubelet.provide.volumes.model import (
     VolumeState,
 )
 from pykubelet.provide.volumes.needs import UsersDraft
-from pykubelet.provide.volumes.plan import plan_volume, volume_keys
+from pykubelet.provide.volumes.plan import plan_volume, volume_keys, weight_of
 from pykubelet.provide.volumes.project import missing_volumes, view_pod
 from pykubelet.provide.volumes.selinux import conflict, unmount_awaited
 
@@ -76,7 +77,8 @@ def is_due(failure: VolumeFailure | None, now: Moment) -> bool:
     return failure is None or (failure.retry_at is not None and now.mono >= failure.retry_at)
 
 
-#: So many volumes are planned in one step, and so many are looked at; then other tasks of the agent go on.
+#: So many volumes are planned in one step, fewer if their plans are made from many things, and so many are looked at; then other tasks of
+#: the agent go on.
 PLANS_AT_ONCE = 32
 LOOKS_AT_ONCE = 2000
 #: So many operations on volumes of one pod run at once.
@@ -221,8 +223,8 @@ class VolumesStep:
         return draft
 
     def plan(self, pod: Pod, volume: Volume) -> Plan:
-        """The plan of a volume, which counts."""
-        self.plans_left -= 1
+        """The plan of a volume, which counts as several if it is made from many things."""
+        self.plans_left -= 1 + weight_of(volume) * PLANS_AT_ONCE // HEAVY
         return plan_volume(pod, volume, self.inputs, self.paths)
 
     def busy_volume(self, uid: PodUID, key: str, phases: tuple[MountPhase, ...]) -> tuple[PodVolumes, VolumeState]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pykubelet.base.api.core import EmptyDirVolumeSource, Pod
 from pykubelet.base.api.quantity import page_size, parse
-from pykubelet.base.kit.values import replace
+from pykubelet.base.kit.values import remember_last, replace
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.paths import Beneath
 from pykubelet.base.model.sizing import pod_limits
@@ -75,11 +75,13 @@ def plan(inputs: PlanInputs) -> EmptyDirPlan | UndecidedPlan:
 
 def _is_limited(pod: Pod, source: EmptyDirVolumeSource) -> bool:
     """Whether the volume or the pod's local storage has a limit."""
-    stated = (
-        pod_limits(pod).get("ephemeral-storage"),
-        parse(source.sizeLimit) if source.sizeLimit is not None else None,
-    )
-    return any(limit is not None and limit.nano > 0 for limit in stated)
+    return _has_storage_limit(pod) or (source.sizeLimit is not None and parse(source.sizeLimit).nano > 0)
+
+
+@remember_last
+def _has_storage_limit(pod: Pod) -> bool:
+    limit = pod_limits(pod).get("ephemeral-storage")
+    return limit is not None and limit.nano > 0
 
 
 def _page_size(pod: Pod, medium: str, node: NodeView) -> int:
@@ -100,12 +102,13 @@ def _page_size(pod: Pod, medium: str, node: NodeView) -> int:
     return wanted
 
 
-def _huge_page_sizes(pod: Pod) -> set[int]:
+@remember_last
+def _huge_page_sizes(pod: Pod) -> frozenset[int]:
     """The page sizes, in bytes, in the resources of the pod and its containers."""
     containers = (*pod.spec.containers, *pod.spec.initContainers)
     every = (pod.spec.resources, *(container.resources for container in containers))
     names = {name for resources in every if resources is not None for name in (*resources.requests, *resources.limits)}
-    return {size for name in names if (size := page_size(name)) is not None}
+    return frozenset(size for name in names if (size := page_size(name)) is not None)
 
 
 def set_up(plan: EmptyDirPlan, context: SetUpContext) -> None:

@@ -18,6 +18,7 @@ from pykubelet.base.api.core import (
     Secret,
     ServiceAccountTokenProjection,
 )
+from pykubelet.base.kit.values import remember_last
 from pykubelet.base.model.certificates import PodCertificate
 from pykubelet.base.model.containers import every_container
 from pykubelet.base.model.content import (
@@ -40,6 +41,7 @@ OWNERS_ONLY = 0o600
 TOO_MANY_CERTIFICATES = f"the pod has more than {MAX_CERTIFICATES} podCertificate sources: the others are not requested"
 
 
+@remember_last
 def user_of_files(pod: Pod) -> int | None:
     """The user ID that all containers run as. None when a container states no user ID, or two containers differ."""
     of_pod = pod.spec.securityContext.runAsUser if pod.spec.securityContext is not None else None
