@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.cost import count_instructions
 
-from pykubelet.edges.host.fs import libc, mounts, subpaths
+from pykubelet.edges.host.fs import files, libc, mounts, subpaths
 from pykubelet.edges.host.fs.errors import HostError
 
 
@@ -50,6 +51,42 @@ def test_plain_paths_and_links_that_stay_inside(volume: Path) -> None:
     descriptor = subpaths.open_beneath(str(volume), ".")
     assert subpaths.kind_is_directory(descriptor)
     os.close(descriptor)
+
+
+#: Of a path whose links are followed as far as they may be.
+MOST_INSTRUCTIONS = 10_000_000
+
+
+def make_chain(volume: Path, number: int) -> str:
+    """So many links in one path, each of which has a target as long as a path may be. Returns the path."""
+    for link in range(number):
+        os.symlink("b/../" * 818 + "b", volume / "a" / f"x{link}")
+    os.symlink("/".join(f"x{link}/.." for link in range(number - 1)), volume / "a" / "first")
+    return "a/first"
+
+
+def test_as_many_links_are_followed_as_the_kernel_follows(volume: Path) -> None:
+    assert content(volume, f"{make_chain(volume, files.MAX_LINKS)}/f") == "inside"
+
+
+def test_more_links_are_refused_soon(volume: Path) -> None:
+    path = f"{make_chain(volume, 500)}/f"
+
+    def read() -> None:
+        with pytest.raises(HostError) as caught:
+            content(volume, path)
+        assert caught.value.errno_name == "ELOOP"
+        assert path in str(caught.value)
+
+    assert count_instructions(read) < MOST_INSTRUCTIONS
+
+
+def test_a_path_that_links_make_too_long_is_refused(volume: Path) -> None:
+    os.symlink("m/" * 2000 + "e", volume / "long")
+    path = "long/" + "m/" * 2000
+    with pytest.raises(HostError) as caught:
+        subpaths.open_beneath(str(volume), path + "n" * 200)
+    assert caught.value.errno_name == "ENAMETOOLONG"
 
 
 @pytest.mark.usefixtures("kernel")

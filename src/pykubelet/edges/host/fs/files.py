@@ -23,6 +23,10 @@ SYNCS = Counter(
     "pykubelet_file_syncs_total", "Calls of fsync: how often the agent has waited for its files to be on the disk."
 )
 _COPY_BYTES = 1 << 16
+#: The links that are followed in one path, as the kernel does (path_resolution(7)).
+MAX_LINKS = 40
+#: The longest path of which links are resolved: a root and a path below it, of PATH_MAX each.
+_LONGEST_PATH = 2 * 4095
 #: The unit of `st_blocks`, whatever the blocks of the file system are.
 STAT_BLOCK = 512
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
@@ -424,15 +428,40 @@ def read_link(path: str) -> str | None:
 
 
 def real_path(path: str, *, strict: bool = True) -> str:
-    """Resolve all links of a path. Raises HostError if links form a loop or, with `strict`, if a part is missing.
+    """Resolve all links of a path. Raises HostError: ELOOP for more links than the kernel follows; with `strict`, if a part is missing.
 
-    Raises ELOOP also if a chain of links is longer than Python follows.
+    `os.path.realpath` follows any number of links, so that whoever can make some in a volume could let it take minutes.
     """
     with Translating("realpath", path):
+        return _resolve(path, strict)
+
+
+def _resolve(path: str, strict: bool) -> str:
+    whole = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+    here, left, links = "/", whole.split("/")[::-1], 0
+    while left:
+        name = left.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            here = os.path.dirname(here)
+            continue
+        deeper = os.path.join(here, name)
+        if len(deeper) > _LONGEST_PATH:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
         try:
-            return os.path.realpath(path, strict=strict)
-        except RecursionError:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path) from None
+            target = os.readlink(deeper)
+        except OSError as error:
+            if strict and error.errno != errno.EINVAL:  # EINVAL: it is there, and no link
+                raise
+            here = deeper
+            continue
+        links += 1
+        if links > MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        here = "/" if target.startswith("/") else here
+        left += target.split("/")[::-1]
+    return here
 
 
 def remove_file(path: str) -> bool:
