@@ -34,6 +34,7 @@ CONTAINER = "a" * 64
         (STAMP + b" stdout", None),
         (b"yesterday stdout F x", None),
         (b"2016-13-06T00:17:09Z stdout F x", None),
+        (b"0000-01-01T00:00:00Z stdout F x", None),
         (b'{"log":"docker\\n"}', None),
         (b"", None),
     ],
@@ -46,6 +47,12 @@ def test_parse(line: bytes, parsed: LogLine | None) -> None:
 def test_parse_takes_anything(line: bytes) -> None:
     parse_line(line)
     parse_timestamp_ns(line)
+
+
+@given(st.from_regex(r"\A[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9](Z|[+-][0-9]{2}:[0-9]{2})\Z"))
+def test_any_time_is_parsed_or_refused(text: str) -> None:
+    found = parse_timestamp_ns(text.encode())
+    assert found is None or isinstance(found, int)
 
 
 def log(*contents: bytes, tag: bytes = b"F") -> bytes:

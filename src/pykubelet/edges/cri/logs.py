@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from datetime import date
+from datetime import MINYEAR, date
 
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.paths import Beneath
@@ -62,7 +62,7 @@ def parse_timestamp_ns(text: bytes) -> int | None:
     if match is None:
         return None
     year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
-    if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second <= 60):
+    if not (year >= MINYEAR and 1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second <= 60):
         return None
     days = date(year, month, 1).toordinal() - _EPOCH + day - 1
     seconds = ((days * 24 + hour) * 60 + minute) * 60 + second
