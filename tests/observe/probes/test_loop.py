@@ -7,7 +7,9 @@ import itertools
 
 import pytest
 from observe.probes.stand import TICK, Node, ScriptedProber, never, probed
+from support.logs import logging_restored
 
+from pykubelet.base.kit.log import set_up_logging
 from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
 from pykubelet.edges.probing.outcome import Outcome, ProbeVerdict, errored, failed, passed
@@ -15,6 +17,7 @@ from pykubelet.observe.probes import metrics
 from pykubelet.observe.probes.decide import IDLE_TICK_S
 from pykubelet.observe.probes.execute import ProbeRequest
 from pykubelet.observe.probes.limiter import ProbeLimits
+from pykubelet.observe.probes.workers import LOGGED_AT_ONCE
 
 pytestmark = pytest.mark.looptime
 
@@ -418,3 +421,23 @@ async def test_a_wall_clock_that_jumps_as_a_container_starts_moves_no_probe(jump
         node.clock.jump_s += jump
         await asyncio.sleep(9.5)
     assert prober.times("app")[:2] == pytest.approx([27.0, 28.0], abs=IDLE_TICK_S + TICK)
+
+
+@pytest.mark.parametrize(("verbosity", "expected"), [(0, LOGGED_AT_ONCE + 9), (4, 300)])
+async def test_a_result_that_changes_all_the_time_does_not_fill_the_log(
+    verbosity: int, expected: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flips = itertools.cycle((passed(), failed("refused")))
+
+    async def flapping(_ask: ProbeRequest) -> Outcome:
+        return next(flips)
+
+    node, prober = Node(), ScriptedProber({"app": flapping})
+    with logging_restored():
+        set_up_logging(verbosity)
+        async with node.probing(prober):
+            node.run(node.pod("web", probed("app", "readiness", periodSeconds=1, failureThreshold=1)), "app")
+            await asyncio.sleep(600)
+    lines = capsys.readouterr().err.count("a probe result changed")
+    assert lines >= expected
+    assert verbosity or lines <= expected + 1

@@ -20,7 +20,7 @@ from pykubelet.base.kit.bulkhead import BulkheadSlot
 from pykubelet.base.kit.cells import Cell, CellWriter, LazyCellWriter, Post, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import WORK
-from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.log import DETAILS, Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, changed_keys, field, replace
 from pykubelet.base.kit.yields import Yields
@@ -216,7 +216,8 @@ class ProbesLoop:
         if event is not None and not decide.is_ignored(before, outcome):
             self._recorder.post(event)
         if after.result is not before.result:
-            log.info(
+            log.at(
+                0 if record.lines.take(now) else DETAILS,
                 "a probe result changed",
                 pod=lifecycle.ref,
                 container=probe_id.container,

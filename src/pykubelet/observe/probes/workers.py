@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from pykubelet.base.api.core import Container, Probe
 from pykubelet.base.api.times import wall_to_monotonic
+from pykubelet.base.kit.bucket import TokenBucket
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
@@ -42,8 +43,13 @@ Results = dict[tuple[ContainerID, ProbeKind], ProbeResult]
 Assumed = frozenset[tuple[ContainerID, ProbeKind]]
 
 
+#: Changes of a probe's result that are logged at verbosity 0: so many at once, and one in so many seconds. Others are details.
+LOGGED_AT_ONCE = 5
+LOGGED_EVERY_S = 60.0
+
+
 class ProbeRecord(Struct):
-    """One probe of one container. `running`: the probe that is running or queued now."""
+    """One probe of one container. `running`: the probe that is running or queued now. `lines`: bounds the changes that are logged."""
 
     id: ProbeId
     container: Container
@@ -51,6 +57,7 @@ class ProbeRecord(Struct):
     worker: Worker
     metrics: ProbeMetrics
     running: RunningProbe | None = None
+    lines: TokenBucket = field(default_factory=lambda: TokenBucket(1 / LOGGED_EVERY_S, LOGGED_AT_ONCE))
 
     @property
     def is_exec(self) -> bool:
