@@ -250,7 +250,7 @@ def test_what_plans_need_of_all_containers_is_found_once(volume: dict[str, Any])
     def instructions(containers: int) -> int:
         pod = with_containers(containers, [volume] * 10)
         known = Inputs(node=node, content=Content(True, {NO_BUNDLE: Absent("it is missing")}))
-        of_pod = [count_instructions(partial(plan_volume, pod, one, known, PATHS)) for one in pod.spec.volumes]
+        of_pod = [count_instructions(partial(plan_volume, pod, entry, known, PATHS)) for entry in pod.spec.volumes]
         return sum(of_pod[1:])
 
     assert instructions(490) < 1.1 * instructions(1)
