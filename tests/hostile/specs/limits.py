@@ -46,6 +46,8 @@ MIRRORS = 6
 BLOCKS = 256 * MIB
 #: Of what is sent and logged, beside the text of the pod.
 BESIDE = 4 * MIB
+#: Of what is logged in a minute of a pod that has started or cannot, however large it is: its starts are tried again as long as it exists.
+LATER = MIB // 2
 
 
 def own_peak(cost: dict[str, Any]) -> int:
@@ -77,6 +79,7 @@ def _exceeded(cost: dict[str, Any]) -> Iterator[str]:
         ("memory", BLOCKS + 2 * cost["size"]),
         ("sent", BESIDE + 2 * cost["size"]),
         ("logged", BESIDE + 4 * cost["size"]),
+        ("logged_later", LATER),
     ):
         if figures[name] > most:
             yield f"{name}: {figures[name] >> 10} KiB, more than {most >> 10}"

@@ -54,6 +54,8 @@ PODS = f"{IN_DEFAULT}/pods"
 TRIES = 3
 #: Seconds of virtual time for a pod: to start, and to go.
 RUNS_S, GOES_S = 30.0, 300.0
+#: Seconds of virtual time, after it has started or failed to, in which the log of a pod is measured: what is tried again is tried in it.
+LATER_S = 60.0
 #: Seconds of virtual time for a pod whose lines are counted.
 COUNTED_S = 5.0
 #: Pods that start or end one by one, and seconds of virtual time for each: in all as long as `syncFrequency`, once in which all pods are
@@ -74,8 +76,9 @@ class Cost:
     """What a pod has cost. `held_s`: the longest iteration of the loop, of which `limit_s` is allowed on this machine now. `work_s`:
     CPU time of all threads without the doubles. Bytes: `size` of what the API server has stored of the pod and its objects, `forms` of
     both as text and as the agent's form, the pod with its status, `peak` and `kept` of memory, `disk` and `memory` of files, `charged`
-    of those to the pod's ephemeral storage, `sent` to the API server and `logged`. `traced`: the peak of the agent alone, of which
-    `by_line` has the largest parts; measured only if the process may have needed more than the agent may.
+    of those to the pod's ephemeral storage, `sent` to the API server and `logged`, without the minute in which `logged_later`
+    is. `traced`: the peak of the agent alone, of which `by_line` has the largest parts; measured only if the process may have needed
+    more than the agent may.
     """
 
     name: str
@@ -96,6 +99,7 @@ class Cost:
     memory: int = 0
     sent: int = 0
     logged: int = 0
+    logged_later: int = 0
     is_static: bool = False
     is_text: bool = False
     is_gone: bool = False
@@ -355,7 +359,7 @@ class SpecNode:
         with self._objects(case.objects):
             kept, resident = bytes_in_use(), _forget_peak()
             self._note_free(resident - kept)
-            before = self._files(), self._api.received, os.stat(self._log.fileno()).st_size
+            before = self._files(), *self._sent_and_logged()
             began = time.process_time()
             self._loop.reset()
             self._begin(case, text)
@@ -365,20 +369,27 @@ class SpecNode:
             found.phase, found.reason = str(status.get("phase")), _reason(status)
             found.disk, found.memory = (now - then for now, then in zip(self._files(), before[0], strict=True))
             found.charged = self._charged(_uid(shown, case)) if shown else 0
+            then = self._sent_and_logged()
+            await asyncio.sleep(LATER_S)
+            later = [now - before for now, before in zip(self._sent_and_logged(), then, strict=True)]
             self._end(case)
             found.is_gone = await self._wait_gone()
             found.peak = of_process("VmHWM") - resident
             found.work_s = time.process_time() - began - self._loop.doubles_s
             found.held_s, found.held_by = self._loop.longest_s, self._loop.longest
             found.busiest = [*self._loop.by_name.most_common(6)]
-            found.sent = self._api.received - before[1]
+            found.sent = self._sent_and_logged()[0] - before[1] - later[0]
         kinds = {path: cls for cls, path in COLLECTIONS.items()}
         found.forms = _forms(reported, Pod) + sum(_forms(_raw(item), kinds[path]) for path, item in case.objects)
         del shown, status, reported
         found.kept = await self._kept(kept)
-        found.logged = os.stat(self._log.fileno()).st_size - before[2]
+        found.logged, found.logged_later = self._sent_and_logged()[1] - before[2] - later[1], later[1]
         found.crashes = self._crashes(before[2])
         return found
+
+    def _sent_and_logged(self) -> tuple[int, int]:
+        """Bytes that the API server has received, and those of the agent's log."""
+        return self._api.received, os.stat(self._log.fileno()).st_size
 
     def _begin(self, case: Case, text: bytes) -> None:
         """Let the pod be wanted. A manifest is there at once, as a rename makes it."""

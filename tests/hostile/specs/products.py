@@ -315,6 +315,26 @@ def env_of_many_objects(share: float) -> Case:
 
 
 @product
+def env_of_many_files(share: float) -> Case:
+    """The first start already fails, as the files are not there."""
+    source = '{"fileKeyRef":{"volumeName":"v","path":"f%d","key":"k"}}'
+    return _case(container={"env": _some(f'{{"name":"E%d","valueFrom":{source}}}', 10_000, share)})
+
+
+@product
+def containers_with_env_of_files_with_long_paths(share: float) -> Case:
+    source = f'{{"fileKeyRef":{{"volumeName":"v","path":"{"p/" * 1200}","key":"k"}}}}'
+    return _case(containers=_containers(CONTAINERS, share, f'"env":[{{"name":"E","valueFrom":{source}}}]'))
+
+
+@product
+def containers_with_long_sub_paths(share: float) -> Case:
+    """A name of more than 255 bytes is refused by the file system."""
+    mount = f'{{"name":"v","mountPath":"/m","subPath":"{"p" * 2400}"}}'
+    return _case(containers=_containers(CONTAINERS, share, f'"volumeMounts":[{mount}]'))
+
+
+@product
 def init_containers_with_env_of_one_object(share: float) -> Case:
     keys = raw("{%s}", '"K%d":"v"', int(40_000 * share))
     containers = _containers(CONTAINERS, share, '"envFrom":[{"configMapRef":{"name":"settings"}}]')
