@@ -66,8 +66,8 @@ ERRORS = "kubelet_memory_manager_pinning_errors_total"
 
 _PREFIX = "[memorymanager] "
 
-#: The init containers of a pod of whose blocks later containers can reuse a part, in the order of the spec, by nodes and memory type.
-#: Among them may be some that have nothing left.
+#: The init containers of a pod that later containers can take memory from, in the order of the spec, by nodes and memory type. Some of
+#: them may have nothing left.
 Lenders = Mapping[tuple[frozenset[int], str], tuple[str, ...]]
 
 
