@@ -7,6 +7,7 @@ Source: KEP-693 (Topology Manager), "Hint Providers".
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Generic, Protocol, Self, TypeVar
 
 from pykubelet.base.api.core import Container, Pod
@@ -58,6 +59,11 @@ class PreferenceKey(Value):
     offered: tuple[int, int] | None = None
 
 
+def hash_of(ids: Iterable[str]) -> int:
+    """The sum of the hashes of devices, which follows from those of two parts."""
+    return sum(map(hash, ids))
+
+
 class PreferredAllocationRequest(Value):
     """Which devices a container should get, if its device plugin may choose: `size` of `available`, with all of `must_include`."""
 
@@ -71,7 +77,7 @@ class PreferredAllocationRequest(Value):
     @property
     def key(self) -> PreferenceKey:
         """The key of its answer."""
-        offered = len(self.available), hash(self.available)
+        offered = len(self.available), hash_of(self.available)
         return PreferenceKey(self.pod_uid, self.container, self.resource, self.must_include, self.size, offered)
 
 

@@ -18,6 +18,19 @@ def device_hints(
 ) -> tuple[TopologyHint, ...]:
     """Every set of the machine's `nodes` with `count` devices that are not `busy` or are `reusable`. A device is on each of its
     nodes.
+    """
+    free = {own: len(ids) - len(ids & busy) for own, ids in resource.groups.items()}
+    return hints_of_free(nodes, resource, free, reusable, count)
+
+
+def hints_of_free(
+    nodes: tuple[int, ...],
+    resource: DeviceResource,
+    free: Mapping[tuple[int, ...], int],
+    reusable: frozenset[str],
+    count: int,
+) -> tuple[TopologyHint, ...]:
+    """The same. `free`: how many devices of each group are not busy.
 
     All reusable devices must be on a set. Preferred are the sets of as few nodes as could ever have `count` devices.
     """
@@ -27,7 +40,7 @@ def device_hints(
     total = counts_on(nodes, {own: len(ids) for own, ids in resource.groups.items()})
     # The smallest sets come first.
     least = next((len(chosen) for chosen, have in zip(subsets(nodes), total, strict=True) if have >= count), len(nodes))
-    usable = {own: len(ids) - len(ids & busy) + len(ids & reusable) for own, ids in resource.groups.items()}
+    usable = {own: free[own] + len(ids & reusable) for own, ids in resource.groups.items()}
     fitting = [number for number, have in enumerate(counts_on(nodes, usable)) if have >= count]
     reused = [own for own, ids in resource.groups.items() if reusable and not ids.isdisjoint(reusable)]
     for needed in {_mask(nodes, own) for own in reused}:

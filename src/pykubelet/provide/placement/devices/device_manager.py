@@ -11,6 +11,7 @@ Source: the Kubernetes documentation "Device Plugins", KEP-753 (sidecars).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from heapq import nsmallest
 
 from pykubelet.base.api.core import Container, Pod, PodSpec, ResourceRequirements
@@ -19,8 +20,9 @@ from pykubelet.base.kit.values import Value, field, remember_last, replace
 from pykubelet.base.model.machine import ResourceHints, TopologyHint
 from pykubelet.base.model.placement import NO_NODE, AssignedDevices, DeviceResource, Devices
 from pykubelet.edges.plugins.device_messages import merged, read_allocation
-from pykubelet.provide.placement.devices.device_hints import device_hints, far, near
+from pykubelet.provide.placement.devices.device_hints import device_hints, hints_of_free, near
 from pykubelet.provide.placement.devices.device_state import NO_DEVICES, DeviceAllocations, DeviceEntry
+from pykubelet.provide.placement.devices.device_supply import DeviceSupply, first_of, supply_of
 from pykubelet.provide.placement.pod_level import completing
 from pykubelet.provide.placement.provider import (
     Allocation,
@@ -28,6 +30,7 @@ from pykubelet.provide.placement.provider import (
     NeedsPluginAnswer,
     PreferenceKey,
     PreferredAllocationRequest,
+    hash_of,
 )
 
 
@@ -46,6 +49,7 @@ class DeviceManager(Value):
     UID and name of containers that ran when the agent started; they keep their devices whatever the plugins do. None: these
     containers are not known yet; all that have devices may be running. `reusable_pod`: the pod whose init containers left
     `reusable`, by resource. `answers`: the devices that plugins have chosen for the pod that is being admitted.
+    `supplies`: what is free for that pod, by resource; a missing or outdated one is made anew.
     """
 
     nodes: tuple[int, ...] = ()
@@ -56,6 +60,7 @@ class DeviceManager(Value):
     reusable_pod: str = ""
     reusable: Mapping[str, frozenset[str]] = field(default_factory=dict)
     answers: Mapping[PreferenceKey, frozenset[str]] = field(default_factory=dict)
+    supplies: Mapping[str, DeviceSupply] = field(default_factory=dict)
 
     # the interface to the Topology Manager
 
@@ -82,12 +87,17 @@ class DeviceManager(Value):
         manager, uid = self, pod.metadata.uid
         keeps = self._runs_already(pod, container)
         for resource, count in self.wanted(pod, container).items():
-            chosen = manager._choose(uid, container.name, resource, count, hint, keeps=keeps)
+            chosen = manager._kept_by(uid, container.name, resource, count, keeps=keeps)
+            if chosen is None:
+                manager = manager._with_supply(pod, resource, count)
+                chosen = manager._choose(uid, container.name, resource, count, hint) if count else NO_DEVICES
             if isinstance(chosen, AllocationError):
                 return Allocation(chosen)
             if chosen:
                 entry = DeviceEntry(_by_node(self.resources.get(resource, DeviceResource()), chosen))
-                manager = replace(manager, state=manager.state.with_entry(uid, container.name, resource, entry))
+                state = manager.state.with_entry(uid, container.name, resource, entry)
+                supply = manager.supplies[resource].taken(chosen, state.in_use[resource])
+                manager = replace(manager, state=state, supplies={**manager.supplies, resource: supply})
         return Allocation(manager._with_reusable(pod, container))
 
     def allocate_pod(self, pod: Pod, hint: TopologyHint) -> Allocation[DeviceManager]:
@@ -168,7 +178,7 @@ class DeviceManager(Value):
         manager = self
         for uid in gone:
             manager = manager.settled(uid)
-        manager = replace(manager, state=self.state.without_pods(gone))
+        manager = replace(manager, state=self.state.without_pods(gone), supplies={})
         return replace(manager, reusable_pod="", reusable={}) if self.reusable_pod in gone else manager
 
     def settled(self, pod_uid: str) -> DeviceManager:
@@ -176,8 +186,9 @@ class DeviceManager(Value):
         answers = {request: ids for request, ids in self.answers.items() if request.pod_uid != pod_uid}
         running = frozenset(container for container in self.running or () if container[0] != pod_uid)
         if self.running is None or len(running) == len(self.running):
-            return self if len(answers) == len(self.answers) else replace(self, answers=answers)
-        return replace(self, answers=answers, running=running)
+            is_same = len(answers) == len(self.answers) and not self.supplies
+            return self if is_same else replace(self, answers=answers, supplies={})
+        return replace(self, answers=answers, running=running, supplies={})
 
     # decisions
 
@@ -205,8 +216,14 @@ class DeviceManager(Value):
         if allocated:
             if len(allocated) != count:
                 return ()
-            others = (resource.healthy | resource.unhealthy) - allocated
-            return device_hints(self.nodes, resource, others, NO_DEVICES, count)
+            own = {nodes: len(ids & allocated) for nodes, ids in resource.groups.items()}
+            return hints_of_free(self.nodes, resource, own, NO_DEVICES, count)
+        supply = self.supplies.get(name)
+        if supply is not None and supply.is_of(resource, self._in_use(name)):
+            if supply.free.count + len(reusable) < count:
+                return ()
+            free = {nodes: part.count for nodes, part in supply.groups.items()}
+            return hints_of_free(self.nodes, resource, free, reusable, count)
         if len(resource.healthy) - len(resource.healthy & self._in_use(name)) + len(reusable) < count:
             return ()
         return device_hints(self.nodes, resource, self._busy(name), reusable, count)
@@ -219,10 +236,11 @@ class DeviceManager(Value):
         in_use, unhealthy = self._in_use(resource), self.resources[resource].unhealthy
         return in_use | unhealthy if unhealthy else in_use
 
-    def _choose(
-        self, pod_uid: str, container: str, resource: str, count: int, hint: TopologyHint, *, keeps: bool
-    ) -> frozenset[str] | AllocationError:
-        """The devices that the container gets in addition to those it has; or why it cannot have what it requests.
+    def _kept_by(
+        self, pod_uid: str, container: str, resource: str, count: int, *, keeps: bool
+    ) -> frozenset[str] | AllocationError | None:
+        """No devices if the container gets none in addition to those that it has; or why it cannot have what it requests. None: it gets
+        devices, or requests none.
 
         `keeps`: whether the container keeps what it has, whatever the plugin reports.
         """
@@ -240,32 +258,54 @@ class DeviceManager(Value):
         if entry is not None and not entry.ids <= known.healthy:
             unhealthy = f"cannot allocate unhealthy devices {resource}"
             return AllocationError(f"previously allocated devices are no longer healthy; {unhealthy}")
-        if entry is not None or not count:
-            return NO_DEVICES
+        return None if entry is None else NO_DEVICES
+
+    def _with_supply(self, pod: Pod, resource: str, count: int) -> DeviceManager:
+        """The manager that knows what is free of a resource, for this container and the others of the pod."""
+        known, in_use, supply = self.resources[resource], self._in_use(resource), self.supplies.get(resource)
+        if supply is not None and supply.is_of(known, in_use) and supply.has_first(count):
+            return self
+        containers = (*pod.spec.initContainers, *pod.spec.containers)
+        limit = sum(self.wanted(pod, container).get(resource, 0) for container in containers)
+        return replace(self, supplies={**self.supplies, resource: supply_of(known, in_use, limit)})
+
+    def _choose(
+        self, pod_uid: str, container: str, resource: str, count: int, hint: TopologyHint
+    ) -> frozenset[str] | AllocationError:
+        """The devices that the container gets."""
         taken = _first(self._reusable(pod_uid).get(resource, NO_DEVICES), count)
         if len(taken) == count:
             return taken
-        free = known.healthy - self._in_use(resource) - taken
-        if len(free) < count - len(taken):
-            available = f"Requested: {count - len(taken)}, Available: {len(free)}"
+        known, in_use = self.resources[resource], self._in_use(resource)
+        reused, missing = taken, count - len(taken)
+        supply = (
+            self.supplies[resource].taken(taken, in_use | taken) if not taken <= in_use else self.supplies[resource]
+        )
+        if supply.free.count < missing:
+            available = f"Requested: {missing}, Available: {supply.free.count}"
             return AllocationError(f"requested number of devices unavailable for {resource}. {available}")
-        busy = self._busy(resource) | taken
-        aligned = near(known, busy, hint)
+        aligned = supply.near(hint)
         # If the aligned devices are more than enough, the plugin chooses among them. Otherwise all of them are taken, and it
         # chooses among the others.
-        is_enough = count - len(taken) < len(aligned)
-        choices = aligned if is_enough else free
-        taken = taken if is_enough else taken | aligned
+        is_enough = missing < sum(part.count for part in aligned)
+        choices = aligned if is_enough else [supply.free]
+        taken = taken if is_enough else taken.union(first_of(aligned, missing))
         if len(taken) < count and known.prefers:
-            request = PreferredAllocationRequest(pod_uid, container, resource, choices | taken, taken, count)
-            key = request.key
+            offered = (
+                len(reused) + sum(part.count for part in choices),
+                hash_of(reused) + sum(part.digest for part in choices),
+            )
+            key = PreferenceKey(pod_uid, container, resource, taken, count, offered)
             preferred = self.answers.get(key, self.answers.get(replace(key, offered=None)))
             if preferred is None:
+                busy = self._busy(resource) | reused
+                among = near(known, busy, hint) if is_enough else known.healthy - in_use - reused
+                request = PreferredAllocationRequest(pod_uid, container, resource, among | taken, taken, count)
                 return NeedsPluginAnswer("the device plugin has not answered yet", request=request)
-            taken |= _first((preferred & choices) - taken, count - len(taken))
-        for rank in (choices,) if is_enough else (far(known, busy, hint), free):
-            if len(taken) < count:
-                taken |= _first(rank - taken, count - len(taken))
+            is_choice = partial(supply.is_near, hint=hint) if is_enough else supply.is_free
+            taken |= _first(frozenset(filter(is_choice, preferred)) - taken, count - len(taken))
+        for rank in (choices,) if is_enough else (supply.far(hint), choices):
+            taken = taken.union(first_of(rank, count - len(taken), taken))
         return taken
 
     def _runs_already(self, pod: Pod, container: Container) -> bool:
