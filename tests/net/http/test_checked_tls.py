@@ -244,6 +244,23 @@ def test_a_client_may_not_show_hundreds_of_certificates(
                 continue
 
 
+@pytest.mark.parametrize("size", [100, 300_000])
+def test_a_request_may_come_with_the_end_of_the_handshake(files: TlsFiles, size: int) -> None:
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = ServerTls(files, TlsRules(), ManualClock()).context.wrap_bio(there, back, server_side=True)
+    client = ssl._create_unverified_context().wrap_bio(back, there)
+    for side in (client, server):
+        with pytest.raises(ssl.SSLWantReadError):
+            side.do_handshake()
+    client.do_handshake()
+    client.write(b"x" * size)
+    server.do_handshake()
+    read = b""
+    while len(read) < size:
+        read += server.read(size)
+    assert read == b"x" * size
+
+
 # As a client
 
 

@@ -78,25 +78,29 @@ class _CheckedTlsObject(ssl.SSLObject):
 
     def do_handshake(self) -> None:
         """As the base class. Raises ssl.SSLError if the peer asks for too much."""
-        if self.incoming.pending:
-            self._check()
-        super().do_handshake()
+        behind = self._check() if self.incoming.pending else b""
+        try:
+            super().do_handshake()
+        except ssl.SSLWantReadError:
+            if behind:
+                raise _refused("the client sends too much in its handshake") from None
+            raise
+        self.incoming.write(behind)  # requests, for example
 
-    def _check(self) -> None:
+    def _check(self) -> bytes:
+        """Check what has come. Returns what OpenSSL may not take for the handshake."""
         # OpenSSL asks for more only when it has taken all, so that everything here is new
-        self.taken += self.incoming.pending
-        if self.server_side and self.taken > MAX_CLIENT_HANDSHAKE_BYTES:
-            raise _refused("the client sends too much in its handshake")
-        if self.hello is None:
-            return
         data = self.incoming.read()
-        self.incoming.write(data)
-        if (message := self.hello.feed(data)) is None:
-            return
-        self.hello = None
-        is_cheap = is_cheap_for_server if self.server_side else is_cheap_for_client
-        if message and not is_cheap(message):
-            raise _refused("the peer asks for a key exchange in a group that is not used")
+        most = MAX_CLIENT_HANDSHAKE_BYTES - self.taken if self.server_side else len(data)
+        now, behind = data[:most], data[most:]
+        self.taken += len(now)
+        if self.hello is not None and (message := self.hello.feed(now)) is not None:
+            self.hello = None
+            is_cheap = is_cheap_for_server if self.server_side else is_cheap_for_client
+            if message and not is_cheap(message):
+                raise _refused("the peer asks for a key exchange in a group that is not used")
+        self.incoming.write(now)
+        return behind
 
 
 class CheckedTls(ssl.SSLContext):
