@@ -7,7 +7,6 @@ Source: KEP-693 (Topology Manager), "Hint Providers".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Generic, Protocol, Self, TypeVar
 
 from pykubelet.base.api.core import Container, Pod
@@ -48,7 +47,7 @@ class AllocationError(Value):
 
 class PreferenceKey(Value):
     """What identifies a request for preferred devices, without the devices that it offers: a pod may have hundreds of requests, each with
-    most of a plugin's devices. `offered`: their number and hash, which only this process can compare; None: any.
+    most of a plugin's devices. `offered`: their number; None: any.
     """
 
     pod_uid: str
@@ -56,12 +55,7 @@ class PreferenceKey(Value):
     resource: str
     must_include: frozenset[str]
     size: int
-    offered: tuple[int, int] | None = None
-
-
-def hash_of(ids: Iterable[str]) -> int:
-    """The sum of the hashes of devices, which follows from those of two parts."""
-    return sum(map(hash, ids))
+    offered: int | None = None
 
 
 class PreferredAllocationRequest(Value):
@@ -77,7 +71,7 @@ class PreferredAllocationRequest(Value):
     @property
     def key(self) -> PreferenceKey:
         """The key of its answer."""
-        offered = len(self.available), hash_of(self.available)
+        offered = len(self.available)
         return PreferenceKey(self.pod_uid, self.container, self.resource, self.must_include, self.size, offered)
 
 

@@ -30,7 +30,6 @@ from pykubelet.provide.placement.provider import (
     NeedsPluginAnswer,
     PreferenceKey,
     PreferredAllocationRequest,
-    hash_of,
 )
 
 
@@ -291,10 +290,7 @@ class DeviceManager(Value):
         choices = aligned if is_enough else [supply.free]
         taken = taken if is_enough else taken.union(first_of(aligned, missing))
         if len(taken) < count and known.prefers:
-            offered = (
-                len(reused) + sum(part.count for part in choices),
-                hash_of(reused) + sum(part.digest for part in choices),
-            )
+            offered = len(reused) + sum(part.count for part in choices)
             key = PreferenceKey(pod_uid, container, resource, taken, count, offered)
             preferred = self.answers.get(key, self.answers.get(replace(key, offered=None)))
             if preferred is None:

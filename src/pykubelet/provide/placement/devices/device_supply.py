@@ -15,14 +15,12 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.machine import TopologyHint
 from pykubelet.base.model.placement import DeviceResource
 from pykubelet.provide.placement.devices.device_state import NO_DEVICES
-from pykubelet.provide.placement.provider import hash_of
 
 
 class SupplyPart(Value):
-    """Free devices. `digest`: the sum of their hashes, if their plugin chooses. `first`: those with the first names, in order."""
+    """Free devices. `first`: those with the first names, in order."""
 
     count: int
-    digest: int
     first: tuple[str, ...]
 
     def has_first(self, count: int) -> bool:
@@ -41,7 +39,7 @@ class SupplyPart(Value):
                 if rest[place : place + 1] == [device]:
                     del rest[place]
             first = tuple(rest)
-        return SupplyPart(self.count - size, self.digest - hash_of(ids), first)
+        return SupplyPart(self.count - size, first)
 
 
 class DeviceSupply(Value):
@@ -98,20 +96,19 @@ def supply_of(resource: DeviceResource, in_use: frozenset[str], limit: int) -> D
     """The supply of which `limit` devices can be taken."""
     busy = in_use | resource.unhealthy if resource.unhealthy else in_use
     sets = {own: ids - busy if busy else ids for own, ids in resource.groups.items()}
-    prefers = resource.prefers
-    groups = {own: _part(ids, limit, prefers=prefers) for own, ids in sets.items()}
+    groups = {own: _part(ids, limit) for own, ids in sets.items()}
     free = resource.healthy - in_use if in_use else resource.healthy
     parts = [*groups.values()]
     if len(free) == sum(part.count for part in parts) and all(ids <= free for ids in sets.values()):
         first = tuple(first_of(parts, limit))  # all have NUMA nodes
-        return DeviceSupply(resource, in_use, SupplyPart(len(free), sum(part.digest for part in parts), first), groups)
-    return DeviceSupply(resource, in_use, _part(free, limit, prefers=prefers), groups)
+        return DeviceSupply(resource, in_use, SupplyPart(len(free), first), groups)
+    return DeviceSupply(resource, in_use, _part(free, limit), groups)
 
 
-def _part(ids: frozenset[str], limit: int, *, prefers: bool) -> SupplyPart:
-    """The part of these devices. `prefers`: only plugins that choose are asked, and need the digest."""
+def _part(ids: frozenset[str], limit: int) -> SupplyPart:
+    """The part of these devices."""
     first = sorted(ids) if len(ids) <= limit else nsmallest(limit, ids)
-    return SupplyPart(len(ids), hash_of(ids) if prefers else 0, tuple(first))
+    return SupplyPart(len(ids), tuple(first))
 
 
 def first_of(parts: Iterable[SupplyPart], count: int, taken: Collection[str] = NO_DEVICES) -> Iterator[str]:
