@@ -39,8 +39,8 @@ KIND = "placement"
 KEPT_STEPS = 256
 #: The most devices of plugins in all kept steps; above, older steps are dropped. A node with more devices records nothing.
 KEPT_DEVICES = 20_000
-#: The most entries of other kinds in all kept steps; above, older steps are dropped. A device in use and a plugin's answer are one entry, and
-#: a container is eight: some 40 bytes each.
+#: The most entries of other kinds in all kept steps; above, older steps are dropped. A device in use and a plugin's answer
+#: are one entry, and a container is eight: some 40 bytes each.
 KEPT_ENTRIES = 40_000
 _CONTAINER_ENTRIES = 8
 
