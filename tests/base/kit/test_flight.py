@@ -10,6 +10,8 @@ import threading
 import time
 import uuid
 import weakref
+from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -205,6 +207,45 @@ async def test_the_threads_that_a_crowd_has_needed_end_with_it(monkeypatch: pyte
     async with asyncio.timeout(10):  # idle threads that are not too many stay for longer
         while sum(thread.name.startswith(name) for thread in threading.enumerate()) > 2:  # noqa: ASYNC110
             await asyncio.sleep(0)
+
+
+async def test_a_thread_that_is_one_too_many_leaves_no_work_to_those_that_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work comes between the end of a thread's work and the moment at which the thread sees that a crowd is over."""
+    monkeypatch.setattr(flight_module, "HOLD_S", 0.01)
+    name = uuid.uuid4().hex
+    loop, flight = asyncio.get_running_loop(), SingleFlight(name, workers=1)
+    slow, ends, hangs, ended, come = (threading.Event() for _ in range(5))
+    begun = threading.Barrier(4)
+
+    def work(until: threading.Event) -> None:
+        begun.wait(60)
+        until.wait(60)
+
+    tasks = [
+        loop.create_task(flight.run(str(n), partial(work, until), 60)) for n, until in enumerate((slow, ends, hangs))
+    ]
+    await asyncio.to_thread(begun.wait, 60)
+    slow.set()
+    await tasks[0]
+    async with asyncio.timeout(60):
+        while sum(thread.name.startswith(name) for thread in threading.enumerate()) > 2:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0)
+    hand_over = loop.call_soon_threadsafe
+
+    def hand_over_late(*call: Any, **context: Any) -> asyncio.Handle:
+        ended.set()
+        come.wait(60)
+        return hand_over(*call, **context)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", hand_over_late)
+    ends.set()
+    ended.wait(60)
+    new = loop.create_task(flight.run("new", lambda: 7, 60))
+    await asyncio.sleep(0)
+    come.set()
+    assert await asyncio.wait_for(new, 30) == Done(7)
+    hangs.set()
+    await asyncio.gather(*tasks)
 
 
 async def test_stuck_threads_do_not_take_the_place_of_others() -> None:

@@ -230,7 +230,8 @@ class SingleFlight:
         while True:
             with self._lock:
                 beside = self._live - len(self._aside)
-                if beside > self._limit:
+                is_needed = len(self._running) == self._live  # a piece of work that this one has to take may be queued
+                if beside > self._limit and not is_needed:
                     self._live -= 1
                     return
             try:
