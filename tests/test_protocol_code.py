@@ -47,10 +47,10 @@ GROUPS = (
         ("net/http/server.py", "net/http/staged_reader.py", "serve/listen.py", "edges/host/services/unix_socket.py"),
         "aiohttp.web",
     ),
-    Group("admission of connections", 350, ("net/http/accept.py", "net/http/decide_accept.py"), "none"),
+    Group("admission of connections", 380, ("net/http/accept.py", "net/http/decide_accept.py"), "none"),
     Group("open connections", 60, ("net/http/occupancy.py",), "none"),
     Group("ClientHello", 70, ("net/http/client_hello.py",), "none"),
-    Group("key exchange", 195, ("net/http/checked_tls.py",), "pyOpenSSL"),
+    Group("key exchange", 230, ("net/http/checked_tls.py",), "pyOpenSSL"),
     Group(
         "HTTP client", 740,
         ("net/http/dial.py", "net/http/client_tls.py", "net/http/exchange.py", "net/http/hops.py", "edges/kubeapi/connection.py"),
@@ -66,7 +66,7 @@ GROUPS = (
     Group("SPDY", 325, ("net/websocket/spdy.py", "net/websocket/spdy_server.py"), "none"),
     Group("WebSocket", 215, ("net/websocket/frames.py", "net/websocket/handshake.py"), "on websockets"),
     Group(
-        "HTTP probes", 620,
+        "HTTP probes", 630,
         ("edges/probing/dial.py", "edges/probing/http.py", "edges/probing/http2.py", "edges/probing/http_target.py"),
         "aiohttp",
     ),

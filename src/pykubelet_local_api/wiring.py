@@ -19,6 +19,7 @@ from pykubelet.base.model.version import VERSIONS, Release
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.netlink import add_address, remove_address
 from pykubelet.net.http.accept import AdmissionLimits, serve_connections
+from pykubelet.net.http.checked_tls import CheckedTls
 from pykubelet.net.http.client_tls import ClientTls
 from pykubelet.net.http.server import Answer, HttpServer, ServerLimits
 from pykubelet_local_api.access.bootstrap import AGENT_CLIENT
@@ -80,7 +81,7 @@ class LocalApi(Value):
     loop: ReconcileLoop
     server: HttpServer
     listening: Sequence[socket.socket]
-    tls: ssl.SSLContext
+    tls: CheckedTls
     upkeep: CertificateUpkeep
     authority: Cell[AuthorityPem]
     directory: DirectoryLoop | None

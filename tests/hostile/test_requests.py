@@ -17,6 +17,7 @@ from support.cost import check_cost
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.identity.keys import make_self_signed
 from pykubelet.net.http.accept import AdmissionLimits, serve_connections
+from pykubelet.net.http.checked_tls import CheckedTls
 from pykubelet.net.http.server import Answer, HttpServer, Request, ServedConnection, ServerLimits, text
 from pykubelet.serve.listen import open_port
 
@@ -58,13 +59,13 @@ async def answer(request: Request, connection: ServedConnection) -> Answer:
 
 
 @pytest.fixture(scope="module")
-def server_tls(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+def server_tls(tmp_path_factory: pytest.TempPathFactory) -> CheckedTls:
     made = asyncio.run(make_self_signed("node", ("node",), ("127.0.0.1",)))
     folder = tmp_path_factory.mktemp("tls")
     files = folder / "crt", folder / "key"
     files[0].write_text(made.certificate)
     files[1].write_text(made.key)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = CheckedTls(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*files)
     return context
 
@@ -72,7 +73,7 @@ def server_tls(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
 class Port:
     """The authenticated port with everything before its handlers."""
 
-    def __init__(self, tls: ssl.SSLContext) -> None:
+    def __init__(self, tls: CheckedTls) -> None:
         self.tls = tls
 
     @asynccontextmanager
@@ -90,7 +91,7 @@ class Port:
 
 
 @pytest.fixture
-def port(server_tls: ssl.SSLContext) -> Port:
+def port(server_tls: CheckedTls) -> Port:
     return Port(server_tls)
 
 

@@ -10,7 +10,6 @@ import asyncio
 import errno
 import os
 import socket
-import ssl
 import struct
 from collections.abc import Awaitable
 
@@ -19,6 +18,7 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.dead_sockets import release_port
 from pykubelet.edges.host.services.unix_socket import RETRY_S, keep_serving_socket, until_the_end
 from pykubelet.net.http.accept import HANDSHAKE_S, keep_alive, serve_connections
+from pykubelet.net.http.checked_tls import CheckedTls
 from pykubelet.net.http.client_hello import ContextsByGroup
 from pykubelet.net.http.server import HEAD_BYTES, Handler, HttpServer, ServerLimits
 
@@ -67,7 +67,7 @@ async def serve_port(handler: Handler, listening: socket.socket, what: str) -> N
 async def serve_tls(
     handler: Handler,
     listening: socket.socket,
-    tls: ssl.SSLContext | ContextsByGroup,
+    tls: CheckedTls | ContextsByGroup,
     certificate: Awaitable[None] | None,
     stream_idle_s: float,
 ) -> None:

@@ -85,7 +85,7 @@ def own_client(folder: Path) -> tuple[Path, Path]:
     return folder / "local-api-client.crt", folder / "local-api-client.key"
 
 
-def server_context(files: AccessFiles) -> ssl.SSLContext:
+def server_context(files: AccessFiles) -> CheckedTls:
     """The TLS context of the server. Clients may show a certificate of the authority. Raises AccessError."""
     context = CheckedTls(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

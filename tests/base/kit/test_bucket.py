@@ -49,6 +49,15 @@ def test_the_burst_is_at_least_one(burst: int) -> None:
     assert take_all(TokenBucket(rate=1.0, burst=burst), 0.0) == 1
 
 
+def test_a_charge_takes_what_is_saved_and_then_what_comes() -> None:
+    bucket = TokenBucket(rate=2.0, burst=3)
+    bucket.charge(1.0, now=100.0)
+    assert take_all(bucket, 100.0) == 1
+    bucket.charge(10.0, now=100.0)
+    assert bucket.wait_s(100.0) == 10.5
+    assert take_all(bucket, 110.5) == 1
+
+
 def test_what_is_given_back_costs_nothing_and_brings_nothing() -> None:
     bucket = TokenBucket(rate=0.1, burst=1)
     for _ in range(100):

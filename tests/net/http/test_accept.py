@@ -18,9 +18,18 @@ import uvloop
 
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import replace
 from pykubelet.edges.identity.keys import make_self_signed
 from pykubelet.edges.identity.server_tls import ServerTls, TlsFiles, TlsRules
-from pykubelet.net.http.accept import AdmissionLimits, serve_connections, source_of
+from pykubelet.net.http.accept import (
+    UNUSUAL_SHARE,
+    AdmissionLimits,
+    ConnectionQueue,
+    QueuedConnection,
+    serve_connections,
+    source_of,
+)
+from pykubelet.net.http.checked_tls import CheckedTls
 from pykubelet.net.http.client_hello import ContextsByGroup
 from pykubelet.net.http.server import Answer, Handler, HttpServer, Request, ServedConnection, ServerLimits, text
 from pykubelet.serve.listen import open_port
@@ -37,19 +46,19 @@ async def answer(request: Request, connection: ServedConnection) -> Answer:
 
 
 @pytest.fixture
-async def server_tls(tmp_path: Path) -> ssl.SSLContext:
+async def server_tls(tmp_path: Path) -> CheckedTls:
     made = await make_self_signed("node", ("node",), ("127.0.0.1",))
     files = tmp_path / "crt", tmp_path / "key"
     files[0].write_text(made.certificate)
     files[1].write_text(made.key)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = CheckedTls(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*files)
     return context
 
 
 @asynccontextmanager
 async def admission_port(
-    tls: ssl.SSLContext | ContextsByGroup, limits: AdmissionLimits, handler: Handler = answer
+    tls: CheckedTls | ContextsByGroup, limits: AdmissionLimits, handler: Handler = answer
 ) -> AsyncIterator[int]:
     server = HttpServer(handler, limits=ServerLimits(connections=100))
     with open_port("127.0.0.1", 0) as listening:
@@ -76,13 +85,22 @@ async def say(ends: Ends, words: bytes) -> bytes:
     return head.partition(b"\r\n")[0]
 
 
+def client_hello() -> bytes:
+    """The first message of a client."""
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ssl._create_unverified_context().wrap_bio(received, sent)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    return sent.read()
+
+
 def leave(*all_ends: Ends) -> None:
     for _, writer in all_ends:
         writer.transport.abort()
 
 
 async def test_many_unauthenticated_clients_keep_no_client_out_and_close_no_authenticated_connection(
-    server_tls: ssl.SSLContext,
+    server_tls: CheckedTls,
 ) -> None:
     async with admission_port(server_tls, AdmissionLimits(places=3, handshakes=1, grace_s=0.1)) as port:
         known = await connect(port)
@@ -95,7 +113,7 @@ async def test_many_unauthenticated_clients_keep_no_client_out_and_close_no_auth
         leave(known, late, *crowd)
 
 
-async def test_who_comes_from_elsewhere_loses_nothing_to_a_crowd(server_tls: ssl.SSLContext) -> None:
+async def test_who_comes_from_elsewhere_loses_nothing_to_a_crowd(server_tls: CheckedTls) -> None:
     """The crowd, of which many have come and gone, has all other places; half of it still waits for its TLS handshake."""
     async with admission_port(server_tls, AdmissionLimits(places=5, handshakes=1, grace_s=0.1)) as port:
         first = await connect(port, "127.0.0.2")
@@ -114,7 +132,7 @@ async def test_who_comes_from_elsewhere_loses_nothing_to_a_crowd(server_tls: ssl
             end.close()
 
 
-async def test_where_too_many_wait_the_first_is_cut_off(server_tls: ssl.SSLContext) -> None:
+async def test_where_too_many_wait_the_first_is_cut_off(server_tls: CheckedTls) -> None:
     async with admission_port(server_tls, AdmissionLimits(places=2, handshakes=1, grace_s=3600, waiting=3)) as port:
         inside = await connect(port)
         crowd = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(4)]
@@ -128,6 +146,55 @@ async def test_where_too_many_wait_the_first_is_cut_off(server_tls: ssl.SSLConte
         leave(inside)
         for end in crowd:
             end.close()
+
+
+async def test_few_handshakes_are_under_way_at_a_time(server_tls: CheckedTls) -> None:
+    """Their clients decide when they go on, which may be at the same moment. Those that have stopped give way to others that wait."""
+    loop, hello = asyncio.get_running_loop(), client_hello()
+
+    def open_one(port: int) -> socket.socket:
+        end = ends.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+        end.sendall(hello)
+        return end
+
+    async def answered(end: socket.socket) -> bytes:
+        """The first byte of the server's answer."""
+        return await loop.run_in_executor(None, end.recv, 1)
+
+    limits = AdmissionLimits(unfinished=3, unfinished_s=3600)
+    with contextlib.ExitStack() as ends:
+        async with admission_port(server_tls, limits) as port:
+            reads = {loop.create_task(answered(end)): end for end in [open_one(port) for _ in range(5)]}
+            for under_way in (3, 3, 3, 2, 1):
+                done: set[asyncio.Task[bytes]] = set()
+                while len(done) < under_way:
+                    done = {*(await asyncio.wait(reads, return_when=asyncio.FIRST_COMPLETED))[0]}
+                assert len(done) == under_way and {read.result() for read in done} == {b"\x16"}
+                reads.pop(done.pop()).close()
+        async with admission_port(server_tls, replace(limits, unfinished_s=0.05)) as port:
+            crowd = [open_one(port) for _ in range(3)]
+            assert await asyncio.gather(*map(answered, crowd)) == [b"\x16"] * 3
+            late = await connect(port)
+            assert await say(late, ASK) == b"HTTP/1.1 200 OK"
+            leave(late)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("are_admitted", [False, True])
+async def test_costly_handshakes_of_unauthenticated_clients_take_a_quarter_of_the_time(are_admitted: bool) -> None:
+    loop, queue = asyncio.get_running_loop(), ConnectionQueue(AdmissionLimits())
+    began, number, cost_s = loop.time(), 100, 0.010
+    end, _ = ends = socket.socketpair()
+    with ends[0], ends[1]:
+        for _ in range(number):
+            queue.enqueue(QueuedConnection(end, "10.1.2.3"))
+            _, client = await queue.wait_next()
+            client.finish_handshake(cost_s)
+            client.unusual_cpu_s = cost_s
+            if are_admitted:
+                assert queue.admit(client)
+    takes_s = number * cost_s / UNUSUAL_SHARE
+    assert loop.time() - began == pytest.approx(0 if are_admitted else takes_s, rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +211,7 @@ def test_whose_a_connection_is(peer: tuple[object, ...], source: str) -> None:
 
 
 def test_a_connection_that_is_reset_leaves_nothing_that_only_a_garbage_collection_frees(
-    server_tls: ssl.SSLContext,
+    server_tls: CheckedTls,
 ) -> None:
     """With its TLS buffers, it would be some hundred KiB, and a collection comes after some hundred connections."""
 
@@ -175,7 +242,7 @@ def test_a_connection_that_is_reset_leaves_nothing_that_only_a_garbage_collectio
 
 
 @pytest.mark.parametrize("word", [b"", b"\x16"])
-async def test_a_client_without_a_handshake_counts_as_unauthenticated(server_tls: ssl.SSLContext, word: bytes) -> None:
+async def test_a_client_without_a_handshake_counts_as_unauthenticated(server_tls: CheckedTls, word: bytes) -> None:
     async with admission_port(server_tls, AdmissionLimits(places=4, handshakes=1, grace_s=1)) as port:
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(5)]
         for end in silent:
@@ -188,7 +255,7 @@ async def test_a_client_without_a_handshake_counts_as_unauthenticated(server_tls
 
 
 async def test_unauthenticated_clients_may_have_few_large_heads_and_authenticated_ones_have_their_own(
-    server_tls: ssl.SSLContext,
+    server_tls: CheckedTls,
 ) -> None:
     limits = AdmissionLimits(head=2000, large_head=50_000, large_heads=1, known_head=100_000)
     large = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + b"x" * 40_000 + b"\r\n\r\n"
@@ -206,7 +273,7 @@ async def test_unauthenticated_clients_may_have_few_large_heads_and_authenticate
         leave(first, second, known, again)
 
 
-async def test_the_connection_of_a_client_that_is_refused_is_closed(server_tls: ssl.SSLContext) -> None:
+async def test_the_connection_of_a_client_that_is_refused_is_closed(server_tls: CheckedTls) -> None:
     """Every attempt takes a handshake, of which there are so many a second; requests sent in advance get no answer."""
     async with admission_port(server_tls, AdmissionLimits()) as port:
         reader, writer = ends = await connect(port)
@@ -243,7 +310,7 @@ async def test_a_connection_outlives_the_certificate_that_it_began_with(tmp_path
         leave(old, new)
 
 
-async def test_connections_are_looked_after(server_tls: ssl.SSLContext) -> None:
+async def test_connections_are_looked_after(server_tls: CheckedTls) -> None:
     with open_port("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()) as client:
         client.sendall(b"\x16")
         end, _ = listening.accept()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import itertools
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,7 +35,13 @@ from pykubelet.edges.probing.grpc_health import probe_grpc
 from pykubelet.edges.probing.http import HttpProber
 from pykubelet.edges.probing.http_target import HttpTarget
 from pykubelet.net.http.accept import AdmissionLimits
-from pykubelet.net.http.checked_tls import CheckedTls, HelloReader, is_cheap_for_client, is_cheap_for_server
+from pykubelet.net.http.checked_tls import (
+    USUAL_CPU_S,
+    CheckedTls,
+    HelloReader,
+    is_cheap_for_client,
+    is_cheap_for_server,
+)
 from pykubelet.net.http.client_tls import UnverifiedTls
 
 P256, X25519, HYBRID = 23, 29, 0x11EC
@@ -242,6 +250,35 @@ def test_a_client_may_not_show_hundreds_of_certificates(
                 side.do_handshake()
             except ssl.SSLWantReadError:
                 continue
+
+
+def test_a_server_may_not_show_hundreds_of_certificates(tmp_path: Path) -> None:
+    """That of a probe is the probed container."""
+    server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_tls.load_cert_chain(*_chain(tmp_path, 200))
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server, client = server_tls.wrap_bio(there, back, server_side=True), UnverifiedTls().wrap_bio(back, there)
+    with pytest.raises(ssl.SSLError, match="too much in its handshake"):
+        for side in 10 * [client, server]:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+
+
+def test_what_a_handshake_costs_above_the_usual_is_counted(files: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count()
+    monkeypatch.setattr(time, "thread_time", lambda: float(next(seconds)))  # each step takes one second
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ServerTls(files, TlsRules(), ManualClock()).context
+    server = context.wrap_bio(there, back, server_side=True)
+    client = ssl._create_unverified_context().wrap_bio(back, there)
+    for side in (client, server):
+        with pytest.raises(ssl.SSLWantReadError):
+            side.do_handshake()
+    assert context.take_unusual_cpu_s() == pytest.approx(1 - USUAL_CPU_S)
+    client.do_handshake()
+    server.do_handshake()
+    assert context.take_unusual_cpu_s() == pytest.approx(1)
+    assert context.take_unusual_cpu_s() == 0
 
 
 @pytest.mark.parametrize("size", [100, 300_000])

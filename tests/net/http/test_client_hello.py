@@ -17,6 +17,7 @@ from net.http.test_accept import KNOWN, admission_port, say
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.edges.identity.server_tls import ServerTls, TlsFiles, TlsRules
 from pykubelet.net.http.accept import AdmissionLimits
+from pykubelet.net.http.checked_tls import CheckedTls
 from pykubelet.net.http.client_hello import ContextsByGroup, offered_groups
 
 NAMES = {23: "P-256", 24: "P-384", 25: "P-521", 29: "X25519"}
@@ -46,7 +47,7 @@ async def used_group(port: int, groups: str, version: str) -> str:
     return {"prime256v1": "P-256", "secp384r1": "P-384", "secp521r1": "P-521"}.get(found[1], found[1]) if found else ""
 
 
-def listening(tls: ServerTls) -> ssl.SSLContext | ContextsByGroup:
+def listening(tls: ServerTls) -> CheckedTls | ContextsByGroup:
     return ContextsByGroup(tls.contexts) if len(tls.contexts) > 1 else tls.context
 
 

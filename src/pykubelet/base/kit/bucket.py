@@ -38,6 +38,10 @@ class TokenBucket:
         self._free_at = max(self._free_at, now - self._saved_s) + self._step_s
         return True
 
+    def charge(self, seconds: float, now: float) -> None:
+        """Take what comes in so many seconds; fewer than 0 give as much back."""
+        self._free_at = max(self._free_at, now - self._saved_s) + seconds
+
     def give_back(self) -> None:
         """Put a taken token back; a full bucket stays full."""
         self._free_at -= self._step_s

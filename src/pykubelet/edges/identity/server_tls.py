@@ -132,14 +132,14 @@ class ServerTls:
         self._problem = ""
         self._current = context
 
-    def _listening(self, group: str = "") -> ssl.SSLContext:
+    def _listening(self, group: str = "") -> CheckedTls:
         context = self._fresh()
         context.sni_callback = self._choose
         if group:
             context.set_ecdh_curve(group)
         return context
 
-    def _fresh(self) -> ssl.SSLContext:
+    def _fresh(self) -> CheckedTls:
         context = CheckedTls(ssl.PROTOCOL_TLS_SERVER)
         _set_versions(context, self._rules)
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION

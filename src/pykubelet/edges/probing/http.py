@@ -1,7 +1,8 @@
 """The HTTP probe: a GET that follows redirects on the same host; the status decides. HTTP hooks use it too.
 
 Owns: the exchange and its error messages. Uses bare sockets, with TLS in memory for `https` (the certificate is not verified).
-It costs a fraction of a general client, because a full node makes fifty probes a second.
+It costs a fraction of a general client, because a full node makes fifty probes a second. Servers decide when their handshakes go
+on, so that many may at the same time; only one step of one handshake is done in an iteration of the event loop.
 
 Source: the Kubernetes documentation "Configure Liveness, Readiness and Startup Probes" (HTTP probes).
 """
@@ -12,13 +13,14 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
-from pykubelet.base.kit.readiness import Overdue, wait_ready
+from pykubelet.base.kit.readiness import Overdue, until, wait_ready
 from pykubelet.base.kit.text import shorten
 from pykubelet.base.model.version import CURRENT
 from pykubelet.edges.host.fs.errors import reason_of
@@ -32,6 +34,8 @@ from pykubelet.net.http.tolerant import AnswerReader, BadAnswer
 T = TypeVar("T")
 Answer = AnswerReader | Http2Exchange
 USER_AGENT = f"kube-probe/{CURRENT}"
+#: The most TLS handshakes that are under way with a host at a time: containers of one pod do not delay the probes of others for long.
+HANDSHAKES_OF_HOST = 4
 BODY_LIMIT = 10 << 10
 READ_BYTES = 16 << 10
 PLAIN_ANSWER_TO_TLS = "server gave HTTP response to HTTPS client"
@@ -59,6 +63,8 @@ class HttpProber:
 
     def __init__(self, user_agent: str = USER_AGENT) -> None:
         self._agent = user_agent
+        self._hosts: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._step_slot = asyncio.Lock()
 
     async def probe(self, target: HttpTarget, timeout_s: float) -> Outcome:
         """Send a GET within `timeout_s`, including redirects and body. A status of 200-399 passes."""
@@ -148,8 +154,9 @@ class HttpProber:
             return _Plain(connection, deadline)
         name = None if literal_family(hop.host) is not None else hop.host
         secured = _Tls(_Plain(connection, deadline), unverified_tls(), name)
+        slots = self._hosts.setdefault(hop.host, asyncio.Semaphore(HANDSHAKES_OF_HOST))
         try:
-            await secured.shake_hands()
+            await secured.shake_hands(deadline, slots, self._step_slot)
         except ssl.SSLEOFError as error:
             raise _Broken("EOF") from error
         except ssl.SSLError as error:
@@ -208,10 +215,19 @@ class _Tls:
         self._received, self._unsent = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = settings.wrap_bio(self._received, self._unsent, server_hostname=name)
 
-    async def shake_hands(self) -> None:
-        """Closes the connection if it fails. Raises OSError."""
+    async def shake_hands(self, deadline: float, slots: asyncio.Semaphore, step_slot: asyncio.Lock) -> None:
+        """Closes the connection if it fails. `step_slot`: held during a step, until the next iteration. Raises OSError and Overdue."""
+
+        async def step() -> None:
+            async with step_slot:
+                try:
+                    self._tls.do_handshake()
+                finally:
+                    await asyncio.sleep(0)
+
         try:
-            await self._exchange(self._tls.do_handshake)
+            async with until(deadline), slots:
+                await self._exchange(step)
         except BaseException:
             self._connection.close(healthy=False)
             raise
@@ -222,7 +238,7 @@ class _Tls:
 
     async def receive(self) -> bytes:
         try:
-            return await self._exchange(lambda: self._tls.read(READ_BYTES))
+            return await self._exchange(self._read)
         except ssl.SSLEOFError:
             return b""  # many servers end the connection without a word
 
@@ -233,11 +249,14 @@ class _Tls:
             self._connection.send_some(self._unsent.read())
         self._connection.close(healthy)
 
-    async def _exchange(self, work: Callable[[], T]) -> T:
+    async def _read(self) -> bytes:
+        return self._tls.read(READ_BYTES)
+
+    async def _exchange(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do something for which OpenSSL may have to send and receive. Raises OSError."""
         while True:
             try:
-                return work()
+                return await work()
             except ssl.SSLWantReadError:
                 await self._connection.send(self._unsent.read())
                 data = await self._connection.receive()

@@ -13,7 +13,6 @@ import contextlib
 import errno
 import ipaddress
 import socket
-import ssl
 from collections import Counter
 from functools import partial
 from typing import NamedTuple
@@ -25,6 +24,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.readiness import wait_ready
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
+from pykubelet.net.http.checked_tls import CheckedTls, unusual_cpu_s
 from pykubelet.net.http.client_hello import ContextsByGroup
 from pykubelet.net.http.decide_accept import choose_evicted, choose_next
 from pykubelet.net.http.server import HttpServer, LimitedReader
@@ -32,6 +32,8 @@ from pykubelet.net.http.staged_reader import StagedReader
 
 log = Log("server")
 HANDSHAKE_S, SHUTDOWN_S = 10.0, 2.0
+#: The part of the event loop's time that handshakes of unauthenticated clients may take beyond what is usual for them.
+UNUSUAL_SHARE = 0.25
 PAUSE_S = 1.0
 KNOWN_ADDRESSES = 64
 #: The most connections that are accepted in one iteration of the event loop.
@@ -46,13 +48,16 @@ class AdmissionLimits(Value):
     """Limits of admission. `places`: the most unauthenticated clients at a time.
 
     Each keeps its place for `grace_s` seconds at least, unless its address has the most places. `handshakes`: how many may begin
-    at once; fewer than `places`. `waiting`: the most connections without a handshake. `head`, `large_head`: the most bytes of a
-    request's head; `large_heads` clients at a time may send a large one. `known_head`: the same for admitted clients.
+    at once; fewer than `places`. `unfinished`: how many are under way at a time; one that takes longer than `unfinished_s` seconds is
+    closed if others wait. `waiting`: the most connections without a handshake. `head`, `large_head`: the most bytes of a request's head;
+    `large_heads` clients at a time may send a large one. `known_head`: the same for admitted clients.
     """
 
     places: int = 128
     grace_s: float = 0.5
     handshakes: int = 32
+    unfinished: int = 6
+    unfinished_s: float = 1.0
     waiting: int = 2048
     head: int = 16 << 10
     large_head: int = 128 << 10
@@ -71,7 +76,10 @@ def keep_alive(end: socket.socket) -> None:
 
 
 class UnauthenticatedClient(StagedReader, LimitedReader):
-    """The reader of one unauthenticated client. It limits heads of requests to a small size until `admit`."""
+    """The reader of one unauthenticated client. It limits heads of requests to a small size until `admit`.
+
+    `unusual_cpu_s`: what its handshake has cost beyond what is usual.
+    """
 
     def __init__(self, queue: ConnectionQueue, limits: AdmissionLimits, address: str) -> None:
         super().__init__(limits.head)
@@ -79,11 +87,16 @@ class UnauthenticatedClient(StagedReader, LimitedReader):
         self._limits = limits
         self.address = address
         self.is_large = False
+        self.unusual_cpu_s = 0.0
 
     @property
     def is_admitted(self) -> bool:
         """Whether the client has no place any more: it was admitted, or was closed for another one."""
         return not self._queue.has(self)
+
+    def finish_handshake(self, unusual_cpu_s: float) -> None:
+        """Note that the handshake has ended. `unusual_cpu_s`: what handshakes have cost beyond what is usual, since the last end."""
+        self._queue.finish(self, unusual_cpu_s)
 
     async def admit(self) -> None:
         """Free the client's place and allow it heads of `known_head` bytes. Does not wait."""
@@ -113,6 +126,7 @@ class ConnectionQueue:
         self._limits = limits
         self._waiting: list[QueuedConnection] = []
         self._clients: dict[UnauthenticatedClient, asyncio.Task[None] | None] = {}
+        self._unfinished: dict[UnauthenticatedClient, float] = {}
         self._held_by_address: Counter[str] = Counter()
         self._known_addresses: dict[str, None] = {}
         rate = (limits.places - limits.handshakes) / limits.grace_s  # filling all places takes `grace_s`
@@ -133,7 +147,7 @@ class ConnectionQueue:
 
         If all places are taken, another client is closed.
         """
-        while not self._waiting or (pause_s := self._handshakes.wait_s(_now())):
+        while not self._waiting or (pause_s := self._pause_s()):
             self._changed.clear()
             await within(pause_s if self._waiting else None, self._changed.wait())
         self._handshakes.take(_now())
@@ -144,11 +158,30 @@ class ConnectionQueue:
             )
         end, address = self._waiting.pop(chosen)
         if len(self._clients) >= self._limits.places:
-            self._evict_one()
+            self._evict_one(list(self._clients))
+        if len(self._unfinished) >= self._limits.unfinished:
+            self._evict_one([c for c, began in self._unfinished.items() if began + self._limits.unfinished_s <= _now()])
         client = UnauthenticatedClient(self, self._limits, address)
         self._clients[client] = None
+        self._unfinished[client] = _now()
         self._held_by_address[address] += 1
         return end, client
+
+    def _pause_s(self) -> float:
+        """Seconds until a handshake may begin."""
+        now = _now()
+        pause_s = self._handshakes.wait_s(now)
+        if len(self._unfinished) < self._limits.unfinished:
+            return pause_s
+        oldest = next(iter(self._unfinished.values()))
+        return max(pause_s, oldest + self._limits.unfinished_s - now, 0.0)
+
+    def finish(self, client: UnauthenticatedClient, unusual_cpu_s: float) -> None:
+        """Note the end of a handshake; see `UnauthenticatedClient.finish_handshake`."""
+        if unusual_cpu_s:
+            self._handshakes.charge(unusual_cpu_s / UNUSUAL_SHARE, _now())
+        self._unfinished.pop(client, None)
+        self._changed.set()
 
     def attach(self, client: UnauthenticatedClient, task: asyncio.Task[None]) -> None:
         """Record the task that serves the client. It is cancelled to close the connection."""
@@ -157,10 +190,11 @@ class ConnectionQueue:
         task.add_done_callback(lambda _: self._remove(client))
 
     def admit(self, client: UnauthenticatedClient) -> bool:
-        """Free the client's place and its handshake token, and prefer its address from now on. False if it has no place."""
+        """Free the client's place, give back what its handshake has taken, and prefer its address from now on. False if it has no place."""
         if not self._remove(client):
             return False
         self._handshakes.give_back()
+        self._handshakes.charge(-client.unusual_cpu_s / UNUSUAL_SHARE, _now())
         self._changed.set()
         self._known_addresses.pop(client.address, None)
         self._known_addresses[client.address] = None  # re-added, so that the latest is last
@@ -186,15 +220,16 @@ class ConnectionQueue:
         if client not in self._clients:
             return False
         del self._clients[client]
+        self._unfinished.pop(client, None)
         self._held_by_address[client.address] -= 1
         if not self._held_by_address[client.address]:
             del self._held_by_address[client.address]
         return True
 
-    def _evict_one(self) -> None:
+    def _evict_one(self, held: list[UnauthenticatedClient]) -> None:
         self._warn()
-        held = list(self._clients)
-        client = held[choose_evicted([candidate.address for candidate in held], self._held_by_address)]
+        addresses = [client.address for client in held]
+        client = held[choose_evicted(addresses, Counter(addresses))]
         task = self._clients[client]
         self._remove(client)
         if task is not None:
@@ -230,7 +265,7 @@ def source_of(peer: tuple[object, ...]) -> str:
 
 async def serve_connections(
     listening: socket.socket,
-    tls: ssl.SSLContext | ContextsByGroup,
+    tls: CheckedTls | ContextsByGroup,
     server: HttpServer,
     limits: AdmissionLimits | None = None,
 ) -> None:
@@ -273,7 +308,7 @@ def _ended(end: socket.socket, _: asyncio.Task[None]) -> None:
 
 
 async def _receive(
-    end: socket.socket, client: UnauthenticatedClient, tls: ssl.SSLContext | ContextsByGroup, server: HttpServer
+    end: socket.socket, client: UnauthenticatedClient, tls: CheckedTls | ContextsByGroup, server: HttpServer
 ) -> None:
     loop = asyncio.get_running_loop()
     context = await tls.for_client(end, HANDSHAKE_S) if isinstance(tls, ContextsByGroup) else tls
@@ -284,6 +319,9 @@ async def _receive(
         )
     except OSError:
         return  # a failed handshake is the client's problem
+    finally:
+        client.finish_handshake(context.take_unusual_cpu_s())
+    client.unusual_cpu_s = unusual_cpu_s(transport)
     if transport.get_extra_info("peercert"):
         await client.admit()
     writer = asyncio.StreamWriter(transport, protocol, client, loop)

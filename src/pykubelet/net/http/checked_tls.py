@@ -2,21 +2,25 @@
 
 OpenSSL uses the finite-field groups ffdhe2048 to ffdhe8192 where the peer asks for them, and Python's `ssl` can only leave them out by
 allowing a single group. One exchange in ffdhe8192 takes 0.1 s of CPU, in which the event loop does nothing else. The reference kubelet
-has none of them. So the peer's hello is read before OpenSSL gets it.
+has none of them. So the peer's hello is read before OpenSSL gets it. What handshakes cost beyond the usual is counted.
 
 Source: RFC 8446 sections 4.1, 4.2.7, 4.2.8 and 5.1; RFC 8701 (values that clients send to be ignored).
 """
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import struct
+import time
 from collections.abc import Iterator
 from typing import Any
 
-#: The most bytes that a client may send in a handshake: more than a chain of four certificates with RSA keys of 8,192 bits. OpenSSL takes
+#: The most bytes that a peer may send in a handshake: more than a chain of four certificates with RSA keys of 8,192 bits. OpenSSL takes
 #: 100 KiB, which is 40 ms of CPU for a chain of many small ones.
-MAX_CLIENT_HANDSHAKE_BYTES = 32 << 10
+MAX_HANDSHAKE_BYTES = 16 << 10
+#: The CPU time that a handshake may take without being counted.
+USUAL_CPU_S = 0.002
 #: No hello is longer: OpenSSL's limit is 20,000 bytes for that of a server, and a record for that of a client.
 MAX_HELLO_BYTES = 20_000
 _RECORD_HEAD, _MESSAGE_HEAD = 5, 4
@@ -70,20 +74,30 @@ class HelloReader:
 
 
 class _CheckedTlsObject(ssl.SSLObject):
-    """One connection. `incoming`: where the event loop puts what the peer sends."""
+    """One connection. `incoming`: where the event loop puts what the peer sends. `maker`: where costs are counted."""
 
+    maker: CheckedTls
     incoming: ssl.MemoryBIO
     taken: int
     hello: HelloReader | None
+    cpu_s: float
 
     def do_handshake(self) -> None:
         """As the base class. Raises ssl.SSLError if the peer asks for too much."""
+        began, before = time.thread_time(), self.cpu_s
+        try:
+            self._go_on()
+        finally:
+            self.cpu_s += time.thread_time() - began
+            self.maker.unusual_cpu_s += _unusual(self.cpu_s) - _unusual(before)
+
+    def _go_on(self) -> None:
         behind = self._check() if self.incoming.pending else b""
         try:
             super().do_handshake()
         except ssl.SSLWantReadError:
             if behind:
-                raise _refused("the client sends too much in its handshake") from None
+                raise _refused("the peer sends too much in its handshake") from None
             raise
         self.incoming.write(behind)  # requests, for example
 
@@ -91,7 +105,7 @@ class _CheckedTlsObject(ssl.SSLObject):
         """Check what has come. Returns what OpenSSL may not take for the handshake."""
         # OpenSSL asks for more only when it has taken all, so that everything here is new
         data = self.incoming.read()
-        most = MAX_CLIENT_HANDSHAKE_BYTES - self.taken if self.server_side else len(data)
+        most = MAX_HANDSHAKE_BYTES - self.taken
         now, behind = data[:most], data[most:]
         self.taken += len(now)
         if self.hello is not None and (message := self.hello.feed(now)) is not None:
@@ -104,9 +118,10 @@ class _CheckedTlsObject(ssl.SSLObject):
 
 
 class CheckedTls(ssl.SSLContext):
-    """A context as `ssl.SSLContext`, for event loops."""
+    """A context as `ssl.SSLContext`, for event loops. `unusual_cpu_s`: what handshakes have cost above `USUAL_CPU_S` each."""
 
     sslobject_class = _CheckedTlsObject
+    unusual_cpu_s = 0.0
 
     def wrap_bio(
         self,
@@ -119,8 +134,24 @@ class CheckedTls(ssl.SSLContext):
         """As the base class."""
         made = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
         assert isinstance(made, _CheckedTlsObject)
-        made.incoming, made.taken, made.hello = incoming, 0, HelloReader()
+        made.maker, made.incoming = self, incoming
+        made.taken, made.hello, made.cpu_s = 0, HelloReader(), 0.0
         return made
+
+    def take_unusual_cpu_s(self) -> float:
+        """`unusual_cpu_s` since the last call."""
+        taken, self.unusual_cpu_s = self.unusual_cpu_s, 0.0
+        return taken
+
+
+def unusual_cpu_s(transport: asyncio.BaseTransport) -> float:
+    """What the handshake of a connection has cost above `USUAL_CPU_S`: CPU seconds."""
+    connection = transport.get_extra_info("ssl_object")
+    return _unusual(connection.cpu_s) if isinstance(connection, _CheckedTlsObject) else 0.0
+
+
+def _unusual(cpu_s: float) -> float:
+    return max(cpu_s - USUAL_CPU_S, 0.0)
 
 
 def is_cheap_for_server(message: bytes) -> bool:

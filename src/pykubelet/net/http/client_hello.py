@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 import struct
 from collections.abc import Mapping
 
 from pykubelet.base.kit.readiness import wait_ready
-from pykubelet.net.http.checked_tls import SUPPORTED_GROUPS, hello_extensions, listed_groups
+from pykubelet.net.http.checked_tls import SUPPORTED_GROUPS, CheckedTls, hello_extensions, listed_groups
 
 _RECORD_HEAD = 5
 _HELLO_BYTES = _RECORD_HEAD + (1 << 14)
@@ -24,10 +23,10 @@ _HELLO_BYTES = _RECORD_HEAD + (1 << 14)
 class ContextsByGroup:
     """Chooses between contexts. `contexts`: by the number of the group in TLS, the preferred one first; each allows only one."""
 
-    def __init__(self, contexts: Mapping[int, ssl.SSLContext]) -> None:
+    def __init__(self, contexts: Mapping[int, CheckedTls]) -> None:
         self._contexts = dict(contexts)
 
-    async def for_client(self, end: socket.socket, within_s: float) -> ssl.SSLContext:
+    async def for_client(self, end: socket.socket, within_s: float) -> CheckedTls:
         """The first context that the client can use. If there is none, or no ClientHello arrives in time, the first of all
         contexts, with which the handshake fails."""
         offered = offered_groups(await _peek(end, within_s))
