@@ -122,18 +122,24 @@ class _Picking:
         top = self.topology
         return list(dict.fromkeys(unit for node in self.nodes() for unit in self._by_free(top.caches, top.nodes[node])))
 
-    # levels
+    # levels; none of a level's units where each is larger than what is wanted
 
     def whole_nodes(self) -> list[int]:
         """NUMA nodes of which every CPU is free."""
+        if all(self.wanted < mask.bit_count() for mask in self.topology.nodes.values()):
+            return []
         return self._whole(self.topology.nodes, self.nodes())
 
     def whole_sockets(self) -> list[int]:
         """Sockets of which every CPU is free, and which have as many as sockets have on average."""
+        if self.wanted < self.topology.cpus_per_socket:
+            return []
         return self._whole(self.topology.sockets, self.sockets(), self.topology.cpus_per_socket)
 
     def whole_cores(self) -> list[int]:
         """Cores of which every thread is free, and which have as many as cores have on average."""
+        if self.wanted < self.topology.threads_per_core:
+            return []
         return self._whole(self.topology.cores, self._cores(), self.topology.threads_per_core)
 
     def _whole(self, units: Mapping[int, int], order: Iterable[int], size: int | None = None) -> list[int]:
@@ -172,8 +178,8 @@ class _Picking:
             return
         top = self.topology
         units, order = (top.sockets, self.sockets()) if options.distribute_across_cores else (top.cores, self._cores())
-        for mask in [units[unit] & self.free for unit in order]:
-            yield from (1 << cpu for cpu in ids_in(mask))
+        for unit in order:
+            yield from (1 << cpu for cpu in ids_in(units[unit] & self.free))
 
     def _round_robin(self) -> Iterator[int]:
         top = self.topology
