@@ -17,7 +17,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.dead_sockets import release_port
 from pykubelet.edges.host.services.unix_socket import RETRY_S, keep_serving_socket, until_the_end
-from pykubelet.net.http.accept import HANDSHAKE_S, keep_alive, serve_connections
+from pykubelet.net.http.accept import keep_alive, serve_connections
 from pykubelet.net.http.checked_tls import CheckedTls
 from pykubelet.net.http.client_hello import ContextsByGroup
 from pykubelet.net.http.server import HEAD_BYTES, Handler, HttpServer, ServerLimits
@@ -76,8 +76,6 @@ async def serve_tls(
     `certificate`: awaited first; it ends once there is a certificate. Clients that connect in the meantime wait.
     """
     with listening:
-        # in TLS the client sends first, so the kernel can hold a connection until its client has sent something
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, int(HANDSHAKE_S))
         if certificate is not None:
             await certificate
         server = HttpServer(handler, limits=ServerLimits(connections=API_CONNECTIONS, stream_idle_s=stream_idle_s))

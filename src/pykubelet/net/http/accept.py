@@ -271,6 +271,8 @@ async def serve_connections(
 ) -> None:
     """Serve the connections of a listening socket until cancelled. Cancellation closes all connections."""
     queue = ConnectionQueue(limits or AdmissionLimits())
+    # in TLS the client sends first, so the kernel can hold a connection until its client has sent something
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, int(HANDSHAKE_S))
     listening.setblocking(False)
     async with Supervisor("connections") as supervisor:
         supervisor.start_root("accepting", _keep_accepting(listening, queue))
