@@ -278,7 +278,7 @@ class _Course:
         wanted = json.loads(self._filled(json.dumps(wanted)))
         name = self._pod_name(wanted)
         begin = time.monotonic()
-        deadline = begin + float(wanted.get("within", WAIT_S))
+        deadline = begin + WAIT_S
         while True:
             pod = (await self._run.next_pods()).get(name)
             await self._check_never(pod)
@@ -308,7 +308,7 @@ class _Course:
 
     async def _differences(self, key: str, wanted: Any, name: str, pod: Json | None) -> list[str]:
         """What is not as it should be."""
-        if key in ("pod", "within", "after"):
+        if key in ("pod", "after"):
             return []
         if key in _ASKED:
             return await asyncio.to_thread(_ASKED[key], self._agent, name, wanted)
