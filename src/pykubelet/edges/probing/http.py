@@ -34,8 +34,9 @@ from pykubelet.net.http.tolerant import AnswerReader, BadAnswer
 T = TypeVar("T")
 Answer = AnswerReader | Http2Exchange
 USER_AGENT = f"kube-probe/{CURRENT}"
-#: The most TLS handshakes that are under way with a host at a time: containers of one pod do not delay the probes of others for long.
-HANDSHAKES_OF_HOST = 4
+#: The most steps of TLS handshakes with one host that wait to be done at a time: containers of one pod do not delay the probes of others
+#: for long. A handshake whose server does not answer has no step to wait for.
+STEPS_OF_HOST = 4
 BODY_LIMIT = 10 << 10
 READ_BYTES = 16 << 10
 PLAIN_ANSWER_TO_TLS = "server gave HTTP response to HTTPS client"
@@ -154,7 +155,7 @@ class HttpProber:
             return _Plain(connection, deadline)
         name = None if literal_family(hop.host) is not None else hop.host
         secured = _Tls(_Plain(connection, deadline), unverified_tls(), name)
-        slots = self._hosts.setdefault(hop.host, asyncio.Semaphore(HANDSHAKES_OF_HOST))
+        slots = self._hosts.setdefault(hop.host, asyncio.Semaphore(STEPS_OF_HOST))
         try:
             await secured.shake_hands(deadline, slots, self._step_slot)
         except ssl.SSLEOFError as error:
@@ -216,17 +217,19 @@ class _Tls:
         self._tls = settings.wrap_bio(self._received, self._unsent, server_hostname=name)
 
     async def shake_hands(self, deadline: float, slots: asyncio.Semaphore, step_slot: asyncio.Lock) -> None:
-        """Closes the connection if it fails. `step_slot`: held during a step, until the next iteration. Raises OSError and Overdue."""
+        """Closes the connection if it fails. `slots`: of the host, one is held while a step waits to be done. `step_slot`: held during a
+        step, until the next iteration. Raises OSError and Overdue.
+        """
 
         async def step() -> None:
-            async with step_slot:
+            async with slots, step_slot:
                 try:
                     self._tls.do_handshake()
                 finally:
                     await asyncio.sleep(0)
 
         try:
-            async with until(deadline), slots:
+            async with until(deadline):
                 await self._exchange(step)
         except BaseException:
             self._connection.close(healthy=False)
