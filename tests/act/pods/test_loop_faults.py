@@ -14,6 +14,7 @@ from msgspec.structs import force_setattr
 from support.virtual_time import virtual_clock
 
 from pykubelet.act.runtime.lifecycle.metrics import STARTED_USERNS, STARTED_USERNS_ERRORS
+from pykubelet.base.api import core
 from pykubelet.base.kit.cells import Mailbox
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.diagnostics import PodDiagnostics
@@ -359,6 +360,38 @@ async def test_a_slow_image_is_asked_for_once_whatever_else_happens(tmp_path: Pa
         gate.set()
         await n.wait_running("web", "a", "b")
         assert n.images.asked.count("slow:1") == 1
+
+
+async def test_a_slow_image_of_a_volume_is_asked_for_once_and_not_after_the_end_of_the_pod(tmp_path: Path) -> None:
+    """Others wait for its slot: images are pulled one at a time by default."""
+    mount, cancelled = core.VolumeMount(name="data", mountPath="/data"), asyncio.Event()
+    of = pod(
+        container("a"),
+        container("b", volumeMounts=(mount,)),
+        volumes=[{"name": "data", "image": {"reference": "slow:1"}}],
+        terminationGracePeriodSeconds=1,
+    )
+
+    async def pull() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    async with node(tmp_path) as n:
+        n.images.hook = lambda request: pull() if request.image == "slow:1" else None
+        n.want(named(of, "web"))
+        await n.wait_running("web", "a")
+        await n.wait_known("web", lambda known: [wait.subject for wait in known.waits] == ["data"])
+        n.fake.state.end(n.running("web")[0], 1)
+        await n.wait_for(lambda: len(n.containers("web")) == 2)  # a was started again meanwhile
+        await n.wait_known("web", lambda known: [wait.subject for wait in known.waits] == ["data"])
+        assert n.images.asked.count("slow:1") == 1
+        assert not cancelled.is_set()
+        n.unwant("web")
+        await n.wait_gone("web")
+        assert cancelled.is_set()
 
 
 async def test_a_cgroup_that_cannot_be_made_is_reported_and_tried_again(tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ class ImagesNeed(PodNeed):
         self._supervisor = tools.supervisor
         self._recorder = tools.recorder
         self._secrets = PullSecrets(tools.cells.content, ref, tools.recorder, at_once=tools.reports_secrets_at_once)
+        #: By container, or container and volume, and image.
         self._pulls: dict[tuple[str, str], Pull] = {}
         self._later: dict[tuple[str, str], Callable[[], object]] = {}
         #: By container name, what `before_start` records.
@@ -141,12 +142,16 @@ class ImagesNeed(PodNeed):
             source = sources.get(mount.name)
             if source is None or mount.name in volumes:
                 continue
-            IMAGE_VOLUMES.inc()
-            image = self._ensure(run, container, source.reference, source.pullPolicy)
-            task = self._supervisor.start_child(f"image-volume-{self._ref.uid}-{mount.name}", image)
+            key = (f"{container.name}/{mount.name}", source.reference)
+            if key not in self._pulls:
+                IMAGE_VOLUMES.inc()
+                image = self._ensure(run, container, source.reference, source.pullPolicy)
+                name = f"image-volume-{self._ref.uid}-{mount.name}"
+                self._pulls[key] = self._supervisor.start_child(name, image)
             detail = source.reference
             wait = Wait("image volume", Owner.IMAGE_MANAGER, 0.0, mount.name, detail=detail, next_step=START_IT)
-            outcome = await run.wait(task, wait)
+            outcome = await run.wait(self._pulls[key], wait)
+            self._pulls.pop(key, None)
             if isinstance(outcome, ImageError):
                 IMAGE_VOLUMES_ERRORS.inc()
             volumes[mount.name] = ImageVolume(self._used(container, outcome).image_ref, source.reference)
