@@ -248,6 +248,36 @@ async def test_a_thread_that_is_one_too_many_leaves_no_work_to_those_that_hang(m
     await asyncio.gather(*tasks)
 
 
+async def test_work_is_looked_after_if_a_new_thread_takes_earlier_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The earlier work waits because the system had no thread left for a moment."""
+    loop, flight, gate = asyncio.get_running_loop(), SingleFlight(uuid.uuid4().hex, workers=2), threading.Event()
+    begun = threading.Barrier(3)
+    start_thread, refused = threading.Thread.start, ["no thread is left"]
+
+    def start(thread: threading.Thread) -> None:
+        if flight.thread("first") is not None and refused:
+            raise RuntimeError(refused.pop())
+        start_thread(thread)
+
+    def hang() -> None:
+        begun.wait(60)
+        gate.wait(60)
+
+    tasks = [loop.create_task(flight.run("first", hang, 60))]
+    async with asyncio.timeout(60):
+        while flight.thread("first") is None:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    tasks.append(loop.create_task(flight.run("refused", hang, 60)))
+    new = loop.create_task(flight.run("new", lambda: 7, 60))
+    await asyncio.sleep(0)
+    assert not refused
+    await asyncio.to_thread(begun.wait, 60)
+    assert await asyncio.wait_for(new, 30) == Done(7)
+    gate.set()
+    await asyncio.gather(*tasks)
+
+
 async def test_stuck_threads_do_not_take_the_place_of_others() -> None:
     flight = SingleFlight("test", workers=2)
     gate = threading.Event()

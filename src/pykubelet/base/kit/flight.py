@@ -116,7 +116,10 @@ class SingleFlight:
                 return Uncertain(self._running[key])
             self._running[key] = since
             self._queue.put(partial(self._carry_out, loop, key, work, future))
-            is_served = len(self._running) <= self._live or self._grow()
+            self._grow()
+            is_served = (
+                len(self._running) <= self._live
+            )  # the new worker may take work that waits since no thread could start
         if not is_served:
             loop.call_later(HOLD_S, self._relieve, loop, key)
         timer = loop.call_later(deadline_s, self._expire, loop, key, since, future, deadline_s)
