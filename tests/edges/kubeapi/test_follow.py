@@ -268,6 +268,17 @@ async def test_a_refusing_server_is_asked_at_growing_intervals(server: FakeApiSe
     assert loop.time() - began >= sum((0.02, 0.04, 0.08, 0.16, 0.2, 0.2)) / 2, "spread by half to both sides"
 
 
+async def test_lists_that_are_expired_too_are_asked_for_at_growing_intervals(
+    server: FakeApiServer, client: ApiClient
+) -> None:
+    """Without pauses, one listing would take all of the agent's requests per second."""
+    server.faults.append(ApiFault(status=410, reason="Expired", times=-1))
+    async with Watcher(client, WatchPeriods(retry=0.2, retry_max=10.0)) as watcher:
+        with pytest.raises(TimeoutError):
+            await watcher.until(lambda listed: listed.synced)
+    assert 3 <= len(server.requests) <= 14
+
+
 async def test_a_storm_of_429_is_waited_out_as_long_as_the_server_asks(
     server: FakeApiServer, client: ApiClient
 ) -> None:

@@ -154,7 +154,9 @@ class Follower(Generic[T]):
                     yield self._listed(error)
                 else:
                     self._version, self._start = "", ""
-                    if self._clock.monotonic() - self._listed_at >= TOO_SOON_S:
+                    now = self._clock.monotonic()
+                    if now - self._listed_at >= TOO_SOON_S:
+                        self._listed_at = now  # of a list that is also expired, the next one waits
                         continue
                 await self._pause(error)
 
