@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
@@ -258,6 +259,34 @@ async def test_a_stream_is_sent_as_it_comes_and_ends_when_the_client_leaves() ->
         writer.close()
         async with asyncio.timeout(60):
             await endless.closed.wait()
+
+
+async def test_the_end_of_a_connection_is_not_taken_for_that_of_its_stream() -> None:
+    """A stream may take a moment to end, and meanwhile the connection is closed for another one."""
+    ending, ended = asyncio.Event(), asyncio.Event()
+
+    async def chunks() -> AsyncIterator[bytes]:
+        try:
+            yield b"tick"
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ending.set()
+            await ended.wait()
+
+    async def handle(_: Request, __: ServedConnection) -> Answer:
+        return StreamedResponse(200, chunks())
+
+    near, far = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=near)
+    serving = asyncio.ensure_future(HttpServer(handle).serve(*await asyncio.open_connection(sock=far)))
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    await reader.readuntil(b"tick")
+    writer.close()
+    await ending.wait()
+    serving.cancel()
+    async with asyncio.timeout(60):
+        await asyncio.wait((serving,))
+    assert serving.cancelled()
 
 
 async def test_a_stream_that_has_nothing_to_say_ends_with_its_limit() -> None:

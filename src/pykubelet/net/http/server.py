@@ -352,9 +352,11 @@ async def _send_stream(connection: ServedConnection, stream: StreamedResponse, i
 
 
 async def _cancelled(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and wait for its end. A cancellation of the caller is not taken for that of the task."""
     task.cancel()
+    await asyncio.wait((task,))
     with contextlib.suppress(asyncio.CancelledError, asyncio.IncompleteReadError, OSError):
-        await task
+        task.result()
 
 
 async def _send_chunks(writer: asyncio.StreamWriter, chunks: AsyncIterator[bytes], idle_s: float) -> None:
