@@ -66,8 +66,9 @@ GROUPS = (
     Group("SPDY", 325, ("net/websocket/spdy.py", "net/websocket/spdy_server.py"), "none"),
     Group("WebSocket", 215, ("net/websocket/frames.py", "net/websocket/handshake.py"), "on websockets"),
     Group(
-        "HTTP probes", 630,
-        ("edges/probing/dial.py", "edges/probing/http.py", "edges/probing/http2.py", "edges/probing/http_target.py"),
+        "HTTP probes", 760,
+        ("edges/probing/dial.py", "edges/probing/http.py", "edges/probing/http2.py", "edges/probing/http_target.py",
+         "edges/probing/connection.py", "edges/probing/transport.py"),
         "aiohttp",
     ),
     Group("D-Bus", 220, ("edges/host/cgroups/dbus.py",), "on jeepney"),

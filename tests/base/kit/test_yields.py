@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import pairwise
@@ -10,7 +11,7 @@ from itertools import pairwise
 import pytest
 from support.cost import count_instructions
 
-from pykubelet.base.kit.yields import Yields, gather_staggered
+from pykubelet.base.kit.yields import IterationSlots, Yields, gather_staggered
 
 
 async def test_others_go_on_after_each_number_of_pieces() -> None:
@@ -69,3 +70,35 @@ def test_the_cost_of_many_calls_grows_with_their_number() -> None:
 
 async def _gathered(calls: list[Callable[[], Awaitable[None]]]) -> None:
     assert await gather_staggered(calls, 32) == [None] * len(calls)
+
+
+async def test_few_pieces_of_work_are_done_in_one_iteration_of_the_event_loop() -> None:
+    loop, done = asyncio.get_running_loop(), list[tuple[int, int]]()
+    slots, iteration = IterationSlots(3), 0
+
+    def count() -> None:
+        nonlocal iteration
+        iteration += 1
+        loop.call_soon(count)
+
+    async def work(number: int) -> None:
+        for _ in range(2):
+            await slots.take()
+            done.append((iteration, number))
+
+    count()
+    await asyncio.gather(*map(work, range(10)))
+    in_iterations = Counter(at for at, _ in done)
+    assert len(done) == 20 and max(in_iterations.values()) == 3
+    assert list(dict.fromkeys(number for _, number in done)) == [*range(10)], "first come, first served"
+
+
+async def test_a_task_that_is_cancelled_takes_no_slot() -> None:
+    slots = IterationSlots(1)
+    await slots.take()
+    waiting = asyncio.create_task(slots.take())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    for _ in range(3):
+        async with asyncio.timeout(60):
+            await slots.take()

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from edges.probing.test_http import Server, ok, self_signed
 
-from pykubelet.edges.probing.http import STEPS_OF_HOST, HttpProber
+from pykubelet.edges.probing.connection import WAITING_OF_HOST
+from pykubelet.edges.probing.http import HttpProber
 from pykubelet.edges.probing.http_target import HttpTarget
 from pykubelet.net.http.checked_tls import CheckedTls
 
@@ -39,7 +40,7 @@ async def test_servers_that_do_not_answer_hold_up_no_probe_of_their_host(self_si
         prober, ports = HttpProber(), [server.sockets[0].getsockname()[1] for server in (silent, answering)]
         async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
             target = HttpTarget("https", "127.0.0.1", ports[0])
-            hung = [tasks.create_task(prober.probe(target, 60)) for _ in range(4 * STEPS_OF_HOST)]
+            hung = [tasks.create_task(prober.probe(target, 60)) for _ in range(4 * WAITING_OF_HOST)]
             for _ in hung:
                 await hellos.acquire()
             outcome = await prober.probe(HttpTarget("https", "127.0.0.1", ports[1]), 60)
@@ -66,7 +67,7 @@ async def test_few_steps_with_one_host_wait_at_a_time(monkeypatch: pytest.Monkey
 
     async with await asyncio.start_server(hanging(hello), ["127.0.0.1", "127.0.0.2"], 0) as listener:
         ports = {end.getsockname()[0]: end.getsockname()[1] for end in listener.sockets}
-        prober, many = HttpProber(), 50 * STEPS_OF_HOST
+        prober, many = HttpProber(), 50 * WAITING_OF_HOST
         hosts = [*["127.0.0.1"] * many, "127.0.0.2"]
         async with asyncio.TaskGroup() as tasks:
             probes = [tasks.create_task(prober.probe(HttpTarget("https", host, ports[host]), 60)) for host in hosts]

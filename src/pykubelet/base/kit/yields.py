@@ -24,6 +24,18 @@ class Yields:
             await asyncio.sleep(0)
 
 
+class IterationSlots:
+    """Limits how many pieces of work, of any tasks, are done in one iteration of the event loop; the others are done in the next ones."""
+
+    def __init__(self, number: int) -> None:
+        self._slots = asyncio.Semaphore(number)
+
+    async def take(self) -> None:
+        """Wait for a slot, first come, first served. It is for what the task does until it awaits something else."""
+        await self._slots.acquire()
+        asyncio.get_running_loop().call_soon(self._slots.release)
+
+
 async def gather_staggered(calls: Iterable[Callable[[], Awaitable[T]]], at_once: int) -> list[T | BaseException]:
     """Make all calls in parallel, each to its end; return their results and errors. `at_once`: so many begin before other tasks go on."""
 

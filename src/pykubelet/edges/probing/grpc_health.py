@@ -15,10 +15,12 @@ from google.protobuf.message import DecodeError
 from pykubelet.base.kit.durations import format_seconds
 from pykubelet.edges.cri.errors import translated
 from pykubelet.edges.probing import grpc_health_pb2 as pb
-from pykubelet.edges.probing.dial import join_host_port, unverified_tls
+from pykubelet.edges.probing.connection import Connector
+from pykubelet.edges.probing.dial import DialError, join_host_port
 from pykubelet.edges.probing.http import USER_AGENT
 from pykubelet.edges.probing.outcome import Outcome, failed, passed
-from pykubelet.net.grpc.channel import LATE, Channel, Dial, Session, tcp_dial
+from pykubelet.edges.probing.transport import ConnectionTransport
+from pykubelet.net.grpc.channel import LATE, Channel, Dial, Session
 from pykubelet.net.grpc.limits import Http2Limits
 from pykubelet.net.grpc.status import Code, RpcError
 
@@ -48,15 +50,17 @@ async def probe_grpc(
     *,
     redials: bool = True,
     is_tls: bool = False,
+    connector: Connector | None = None,
 ) -> Outcome:
     """Connect and call Check within `timeout_s`. SERVING passes. TLS accepts any certificate.
 
-    `host`: an address, not a name. `redials`: as in `Behavior`.
+    `host`: an address, not a name. `redials`: as in `Behavior`. `connector`: limits what
+    it and other probes cost together.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     address = join_host_port(host, port)
-    dial = _tls_dial(host, port) if is_tls else tcp_dial(host, port)
+    dial = _dial(connector or Connector(), host, port, is_tls=is_tls)
     channel = Channel(dial, PROBE_LIMITS, address, user_agent)
     try:
         answer = await _ask(channel, pb.HealthCheckRequest(service=service).SerializeToString(), deadline, redials)
@@ -75,16 +79,22 @@ async def probe_grpc(
     return passed("service healthy")
 
 
-def _tls_dial(host: str, port: int) -> Dial:
-    """A dialer for a server with TLS."""
-
+def _dial(connector: Connector, host: str, port: int, *, is_tls: bool) -> Dial:
     async def dial(make: Callable[[], Session]) -> tuple[asyncio.BaseTransport, Session]:
         try:
-            return await asyncio.get_running_loop().create_connection(make, host, port, ssl=unverified_tls("h2"))
+            if is_tls:
+                connection = await connector.connect_tls(host, port, protocol="h2")
+            else:
+                connection = await connector.connect(host, port)
+        except DialError as error:
+            text = f'connection error: desc = "transport: Error while dialing: {error}"'
+            raise RpcError(Code.UNAVAILABLE, text) from error
         except OSError as error:  # an SSLError is one, too
             why = str(error) or type(error).__name__
             text = f'connection error: desc = "transport: authentication handshake failed: {why}"'
             raise RpcError(Code.UNAVAILABLE, text) from error
+        session = make()
+        return ConnectionTransport(connection, session), session
 
     return dial
 

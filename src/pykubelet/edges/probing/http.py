@@ -1,8 +1,7 @@
 """The HTTP probe: a GET that follows redirects on the same host; the status decides. HTTP hooks use it too.
 
 Owns: the exchange and its error messages. Uses bare sockets, with TLS in memory for `https` (the certificate is not verified).
-It costs a fraction of a general client, because a full node makes fifty probes a second. Servers decide when their handshakes go
-on, so that many may at the same time; only one step of one handshake is done in an iteration of the event loop.
+It costs a fraction of a general client, because a full node makes fifty probes a second.
 
 Source: the Kubernetes documentation "Configure Liveness, Readiness and Startup Probes" (HTTP probes).
 """
@@ -10,35 +9,26 @@ Source: the Kubernetes documentation "Configure Liveness, Readiness and Startup 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
 import ssl
-from collections.abc import Awaitable, Callable
 from math import inf
-from typing import Protocol, TypeVar
-from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
-from pykubelet.base.kit.readiness import Overdue, until, wait_ready
+from pykubelet.base.kit.readiness import Overdue
 from pykubelet.base.kit.text import shorten
 from pykubelet.base.model.version import CURRENT
 from pykubelet.edges.host.fs.errors import reason_of
-from pykubelet.edges.probing.dial import DialError, abort, dial, literal_family, unverified_tls
+from pykubelet.edges.probing.connection import Connection, Connector
+from pykubelet.edges.probing.dial import DialError
 from pykubelet.edges.probing.http2 import Http2Exchange
 from pykubelet.edges.probing.http_target import HttpTarget, first_hop, size_problem, target_url
 from pykubelet.edges.probing.outcome import OUTPUT_LIMIT, Outcome, ProbeVerdict, errored, failed, passed, warned
 from pykubelet.net.http.hops import MAX_REDIRECTS, REDIRECTS, Hop, UnsendableRequest, redirect_hop
 from pykubelet.net.http.tolerant import AnswerReader, BadAnswer
 
-T = TypeVar("T")
 Answer = AnswerReader | Http2Exchange
 USER_AGENT = f"kube-probe/{CURRENT}"
-#: The most steps of TLS handshakes with one host that wait to be done at a time: containers of one pod do not delay the probes of others
-#: for long. A handshake whose server does not answer has no step to wait for.
-STEPS_OF_HOST = 4
 BODY_LIMIT = 10 << 10
-READ_BYTES = 16 << 10
 PLAIN_ANSWER_TO_TLS = "server gave HTTP response to HTTPS client"
 _PLAIN_ANSWER = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
 
@@ -51,21 +41,12 @@ class _Broken(Exception):
         self.in_body = in_body
 
 
-class _Connection(Protocol):
-    async def send(self, data: bytes) -> None: ...
-
-    async def receive(self) -> bytes: ...
-
-    def close(self, healthy: bool) -> None: ...
-
-
 class HttpProber:
     """Sends HTTP probes."""
 
-    def __init__(self, user_agent: str = USER_AGENT) -> None:
+    def __init__(self, user_agent: str = USER_AGENT, connector: Connector | None = None) -> None:
         self._agent = user_agent
-        self._hosts: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        self._step_slot = asyncio.Lock()
+        self._connector = connector or Connector()
 
     async def probe(self, target: HttpTarget, timeout_s: float) -> Outcome:
         """Send a GET within `timeout_s`, including redirects and body. A status of 200-399 passes."""
@@ -149,22 +130,17 @@ class HttpProber:
             connection.close(healthy)
         return answer
 
-    async def _connect(self, hop: Hop, deadline: float) -> _Connection:
-        connection = await dial(hop.host, hop.port, deadline)
+    async def _connect(self, hop: Hop, deadline: float) -> Connection:
         if hop.scheme != "https":
-            return _Plain(connection, deadline)
-        name = None if literal_family(hop.host) is not None else hop.host
-        secured = _Tls(_Plain(connection, deadline), unverified_tls(), name)
-        slots = self._hosts.setdefault(hop.host, asyncio.Semaphore(STEPS_OF_HOST))
+            return await self._connector.connect(hop.host, hop.port, deadline)
         try:
-            await secured.shake_hands(deadline, slots, self._step_slot)
+            return await self._connector.connect_tls(hop.host, hop.port, deadline)
         except ssl.SSLEOFError as error:
             raise _Broken("EOF") from error
         except ssl.SSLError as error:
             raise _Broken(_tls_reason(error)) from error
         except OSError as error:
             raise _Broken(_os_reason(error)) from error
-        return secured
 
 
 class _Progress(Struct):
@@ -173,100 +149,6 @@ class _Progress(Struct):
     url: str
     deadline: float = inf
     in_body: bool = False
-
-
-class _Plain:
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
-        self._connection = connection
-        self._deadline = deadline
-
-    async def send(self, data: bytes) -> None:
-        sent = 0
-        while sent < len(data):
-            try:
-                sent += self._connection.send(data[sent:])  # no need to wait: the buffer of a new connection is empty
-            except BlockingIOError:
-                await wait_ready(self._connection.fileno(), writable=True, deadline=self._deadline)
-
-    async def receive(self) -> bytes:
-        while True:
-            await wait_ready(self._connection.fileno(), deadline=self._deadline)
-            try:
-                return self._connection.recv(READ_BYTES)
-            except BlockingIOError:
-                continue  # woken by a packet with a wrong checksum
-
-    def send_some(self, data: bytes) -> None:
-        """Send what the kernel takes at once."""
-        with contextlib.suppress(OSError):
-            self._connection.send(data)
-
-    def close(self, healthy: bool) -> None:
-        if healthy:
-            self._connection.close()
-        else:
-            abort(self._connection)
-
-
-class _Tls:
-    """TLS on a connection. OpenSSL gets at most READ_BYTES at once, so that no peer keeps it at work with records without data."""
-
-    def __init__(self, connection: _Plain, settings: ssl.SSLContext, name: str | None) -> None:
-        self._connection = connection
-        self._received, self._unsent = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = settings.wrap_bio(self._received, self._unsent, server_hostname=name)
-
-    async def shake_hands(self, deadline: float, slots: asyncio.Semaphore, step_slot: asyncio.Lock) -> None:
-        """Closes the connection if it fails. `slots`: of the host, one is held while a step waits to be done. `step_slot`: held during a
-        step, until the next iteration. Raises OSError and Overdue.
-        """
-
-        async def step() -> None:
-            async with slots, step_slot:
-                try:
-                    self._tls.do_handshake()
-                finally:
-                    await asyncio.sleep(0)
-
-        try:
-            async with until(deadline):
-                await self._exchange(step)
-        except BaseException:
-            self._connection.close(healthy=False)
-            raise
-
-    async def send(self, data: bytes) -> None:
-        self._tls.write(data)
-        await self._connection.send(self._unsent.read())
-
-    async def receive(self) -> bytes:
-        try:
-            return await self._exchange(self._read)
-        except ssl.SSLEOFError:
-            return b""  # many servers end the connection without a word
-
-    def close(self, healthy: bool) -> None:
-        if healthy:
-            with contextlib.suppress(OSError):  # an SSLError is one, too
-                self._tls.unwrap()
-            self._connection.send_some(self._unsent.read())
-        self._connection.close(healthy)
-
-    async def _read(self) -> bytes:
-        return self._tls.read(READ_BYTES)
-
-    async def _exchange(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something for which OpenSSL may have to send and receive. Raises OSError."""
-        while True:
-            try:
-                return await work()
-            except ssl.SSLWantReadError:
-                await self._connection.send(self._unsent.read())
-                data = await self._connection.receive()
-            if data:
-                self._received.write(data)
-            else:
-                self._received.write_eof()
 
 
 def _judge(answer: Answer) -> Outcome:

@@ -25,6 +25,7 @@ from pykubelet.base.model.ids import ContainerID, PodRef
 from pykubelet.base.model.version import CURRENT, Release
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.probing.connection import Connector
 from pykubelet.edges.probing.grpc_health import probe_grpc
 from pykubelet.edges.probing.http import HttpProber
 from pykubelet.edges.probing.http_target import HttpTarget
@@ -65,7 +66,8 @@ class ContainerProber:
         self._cri = cri
         self._grpc_redials = grpc_redials
         self._user_agent = f"kube-probe/{release}"
-        self._http = HttpProber(self._user_agent)
+        self._connector = Connector()
+        self._http = HttpProber(self._user_agent, self._connector)
 
     async def probe(self, request: ProbeRequest) -> Outcome:
         """Run the probe, up to three times: an error is retried unless it is final."""
@@ -126,7 +128,8 @@ class ContainerProber:
         if not request.pod_ip:
             return errored(NO_ADDRESS)
         target = request.pod_ip, action.port, action.service, request.timeout_s, self._user_agent
-        return await probe_grpc(*target, redials=self._grpc_redials, is_tls=action.mode == TLS)
+        is_tls = action.mode == TLS
+        return await probe_grpc(*target, redials=self._grpc_redials, is_tls=is_tls, connector=self._connector)
 
 
 def extension_of(probe: Probe) -> str | None:
