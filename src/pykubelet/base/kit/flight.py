@@ -117,9 +117,8 @@ class SingleFlight:
             self._running[key] = since
             self._queue.put(partial(self._carry_out, loop, key, work, future))
             self._grow()
-            is_served = (
-                len(self._running) <= self._live
-            )  # the new worker may take work that waits since no thread could start
+            # a new worker may take earlier work, which waits since no thread could start
+            is_served = len(self._running) <= self._live
         if not is_served:
             loop.call_later(HOLD_S, self._relieve, loop, key)
         timer = loop.call_later(deadline_s, self._expire, loop, key, since, future, deadline_s)
