@@ -50,7 +50,7 @@ GROUPS = (
     Group("admission of connections", 380, ("net/http/accept.py", "net/http/decide_accept.py"), "none"),
     Group("open connections", 60, ("net/http/occupancy.py",), "none"),
     Group("ClientHello", 70, ("net/http/client_hello.py",), "none"),
-    Group("key exchange", 230, ("net/http/checked_tls.py",), "pyOpenSSL"),
+    Group("key exchange", 255, ("net/http/checked_tls.py",), "pyOpenSSL"),
     Group(
         "HTTP client", 740,
         ("net/http/dial.py", "net/http/client_tls.py", "net/http/exchange.py", "net/http/hops.py", "edges/kubeapi/connection.py"),

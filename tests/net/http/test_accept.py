@@ -29,7 +29,7 @@ from pykubelet.net.http.accept import (
     serve_connections,
     source_of,
 )
-from pykubelet.net.http.checked_tls import CheckedTls
+from pykubelet.net.http.checked_tls import MAX_SMALL_RECORDS, CheckedTls
 from pykubelet.net.http.client_hello import ContextsByGroup
 from pykubelet.net.http.server import Answer, Handler, HttpServer, Request, ServedConnection, ServerLimits, text
 from pykubelet.serve.listen import open_port
@@ -239,6 +239,20 @@ def test_a_connection_that_is_reset_leaves_nothing_that_only_a_garbage_collectio
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(play())
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_a_client_sends_few_small_records_until_it_is_authorized(server_tls: CheckedTls, is_known: bool) -> None:
+    """Each takes as much time as one with all of the request."""
+    words = b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * MAX_SMALL_RECORDS + b"\r\n\r\n"
+    async with admission_port(server_tls, AdmissionLimits()) as port:
+        ends = await connect(port)
+        if is_known:
+            assert await say(ends, KNOWN) == b"HTTP/1.1 200 OK"
+        for byte in words[:-1]:
+            ends[1].write(bytes([byte]))  # a record
+        assert await say(ends, words[-1:]) == (b"HTTP/1.1 200 OK" if is_known else b"")
+        leave(ends)
 
 
 @pytest.mark.parametrize("word", [b"", b"\x16"])

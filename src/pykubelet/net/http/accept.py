@@ -24,7 +24,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.readiness import wait_ready
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
-from pykubelet.net.http.checked_tls import CheckedTls, unusual_cpu_s
+from pykubelet.net.http.checked_tls import CheckedTls, allow_small_records, unusual_cpu_s
 from pykubelet.net.http.client_hello import ContextsByGroup
 from pykubelet.net.http.decide_accept import choose_evicted, choose_next
 from pykubelet.net.http.server import HttpServer, LimitedReader
@@ -101,6 +101,8 @@ class UnauthenticatedClient(StagedReader, LimitedReader):
     async def admit(self) -> None:
         """Free the client's place and allow it heads of `known_head` bytes. Does not wait."""
         if self._queue.admit(self):
+            if self._peer is not None:
+                allow_small_records(self._peer)
             await self.change_limit(self._limits.known_head)
 
     async def allow_large_head(self) -> bool:

@@ -19,6 +19,10 @@ from typing import Any
 #: The most bytes that a peer may send in a handshake: more than a chain of four certificates with RSA keys of 8,192 bits. OpenSSL takes
 #: 100 KiB, which is 40 ms of CPU for a chain of many small ones.
 MAX_HANDSHAKE_BYTES = 16 << 10
+#: How many records with less data than `SMALL_RECORD_BYTES` a client may send until it is authorized. Event loops read 256 KiB at once,
+#: which may be 11,000 records of one byte: 5 ms of CPU for each connection.
+MAX_SMALL_RECORDS = 128
+SMALL_RECORD_BYTES = 1024
 #: The CPU time that a handshake may take without being counted.
 USUAL_CPU_S = 0.002
 #: No hello is longer: OpenSSL's limit is 20,000 bytes for that of a server, and a record for that of a client.
@@ -74,13 +78,27 @@ class HelloReader:
 
 
 class _CheckedTlsObject(ssl.SSLObject):
-    """One connection. `incoming`: where the event loop puts what the peer sends. `maker`: where costs are counted."""
+    """One connection. `incoming`: where the event loop puts what the peer sends. `maker`: where costs are counted.
+
+    `small_records`: how many more the peer may send; None: any number.
+    """
 
     maker: CheckedTls
     incoming: ssl.MemoryBIO
     taken: int
     hello: HelloReader | None
     cpu_s: float
+    small_records: int | None
+
+    def read(self, *args: Any, **more: Any) -> Any:
+        """As the base class. Raises ssl.SSLError after too many small records."""
+        found: Any = super().read(*args, **more)
+        size = found if isinstance(found, int) else len(found)
+        if self.small_records is not None and size < SMALL_RECORD_BYTES:
+            self.small_records -= 1
+            if self.small_records < 0:
+                raise _refused("the peer sends too many small records")
+        return found
 
     def do_handshake(self) -> None:
         """As the base class. Raises ssl.SSLError if the peer asks for too much."""
@@ -136,6 +154,7 @@ class CheckedTls(ssl.SSLContext):
         assert isinstance(made, _CheckedTlsObject)
         made.maker, made.incoming = self, incoming
         made.taken, made.hello, made.cpu_s = 0, HelloReader(), 0.0
+        made.small_records = MAX_SMALL_RECORDS if server_side else None
         return made
 
     def take_unusual_cpu_s(self) -> float:
@@ -148,6 +167,13 @@ def unusual_cpu_s(transport: asyncio.BaseTransport) -> float:
     """What the handshake of a connection has cost above `USUAL_CPU_S`: CPU seconds."""
     connection = transport.get_extra_info("ssl_object")
     return _unusual(connection.cpu_s) if isinstance(connection, _CheckedTlsObject) else 0.0
+
+
+def allow_small_records(transport: asyncio.BaseTransport) -> None:
+    """Let the peer of a connection send any number of them."""
+    connection = transport.get_extra_info("ssl_object")
+    if isinstance(connection, _CheckedTlsObject):
+        connection.small_records = None
 
 
 def _unusual(cpu_s: float) -> float:
