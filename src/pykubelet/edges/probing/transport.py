@@ -49,20 +49,25 @@ class ConnectionTransport(asyncio.Transport):
         self._reading.cancel()
 
     async def _read(self) -> None:
-        problem: Exception | None = None
         try:
             while data := await self._connection.receive():
                 self._protocol.data_received(data)
         except OSError as error:
-            problem = error
+            await self._end(error)
+        except BaseException:
+            await self._end(None)
+            raise
+        else:
+            await self._end(None)
+
+    async def _end(self, problem: Exception | None) -> None:
+        self._is_closing = True
+        self._writing.cancel()
+        try:
+            await asyncio.wait([self._writing])  # it may wait for the socket
         finally:
-            self._is_closing = True
-            self._writing.cancel()
-            try:
-                await asyncio.wait([self._writing])  # it may wait for the socket
-            finally:
-                self._connection.close(healthy=problem is None)
-                self._protocol.connection_lost(problem)
+            self._connection.close(healthy=problem is None)
+            self._protocol.connection_lost(problem)
 
     async def _write(self) -> None:
         with suppress(OSError):  # what can still be read may be the reason
