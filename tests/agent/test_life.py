@@ -282,7 +282,7 @@ async def test_the_end_of_a_sandbox_from_outside_restarts_each_container_once(
         status = container_status(seen, name)
         assert status["restartCount"] == 1
         assert status["lastState"]["terminated"]["exitCode"] == 137
-    assert not agent.explain("ousted")["waits"]
+    await agent.wait_for("it waits for nothing", lambda: not agent.explain("ousted")["waits"])
     agent.remove("ousted")
     await agent.wait_gone("ousted")
 
