@@ -58,7 +58,7 @@ async def test_a_node_with_all_samples(make_agent: MakeAgent) -> None:
 
 def quota_of(agent: Agent, container: str) -> tuple[int, int]:
     """Quota and period of a container's cgroup, in microseconds."""
-    for folder in Path("/sys/fs/cgroup").rglob(container):
+    for folder in agent.cgroups(lambda name: container in name):
         if (folder / "cpu.max").exists():
             quota, period = (folder / "cpu.max").read_text().split()
             return int(quota), int(period)
@@ -77,8 +77,8 @@ async def test_memory_tiers(make_agent: MakeAgent) -> None:
     agent.start()
     await agent.wait_running("shop")
     ids = (await agent.look()).running_ids()
-    (cache,) = Path("/sys/fs/cgroup").rglob(f"*{ids['shop-node/cache']}*")
-    (archive,) = Path("/sys/fs/cgroup").rglob(f"*{ids['shop-node/archive']}*")
+    (cache,) = agent.cgroups(lambda name: ids["shop-node/cache"] in name)
+    (archive,) = agent.cgroups(lambda name: ids["shop-node/archive"] in name)
     assert (cache / "memory.low").read_text() == f"{16 << 20}\n"
     assert (archive / "memory.high").read_text() == f"{32 << 20}\n"
     assert host.wait_until(lambda: states(agent)["memory-tiering"]["error"] == "", 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from functools import partial
 from pathlib import Path
@@ -147,7 +148,10 @@ def has_shown(agent: Agent, name: str, time: str) -> bool:
 def times(agent: Agent) -> dict[str, int]:
     """Of all cgroups of this agent in which it is not 0, by path below its own."""
     own = CPU_ROOT / agent.cgroup.strip("/")
-    found = {str(path.parent.relative_to(own)): int(path.read_text()) for path in own.rglob(FILE)}
+    folders = [
+        Path(folder) for folder, _, names in os.walk(own) if FILE in names
+    ]  # Path.rglob fails where one vanishes
+    found = {str(folder.relative_to(own)): int((folder / FILE).read_text()) for folder in folders}
     return {name: amount for name, amount in found.items() if amount}
 
 

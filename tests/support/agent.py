@@ -411,14 +411,18 @@ class Agent:
     def pod_dirs(self) -> list[Path]:
         return list((self.root / "pods").glob("*"))
 
-    def pod_cgroups(self) -> list[Path]:
-        """The cgroups of pods below this agent's, in all hierarchies."""
+    def cgroups(self, is_wanted: Callable[[str], bool]) -> list[Path]:
+        """The cgroups below this agent's, in all hierarchies, by their names."""
         found = []
         for root in host.hierarchies():
             # groups come and go while we look: os.walk passes over what has vanished, Path.glob raises
             for folder, names, _ in os.walk(f"{root}{self.cgroup}"):
-                found += [Path(folder, name) for name in names if name.startswith("pod") and name != "pods"]
+                found += [Path(folder, name) for name in names if is_wanted(name)]
         return found
+
+    def pod_cgroups(self) -> list[Path]:
+        """The cgroups of pods."""
+        return self.cgroups(lambda name: name.startswith("pod") and name != "pods")
 
     async def clear(self) -> None:
         """For the end of a test that may have failed: agent, pods, files and cgroups away, whatever their state."""
