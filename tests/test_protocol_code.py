@@ -66,7 +66,7 @@ GROUPS = (
     Group("SPDY", 325, ("net/websocket/spdy.py", "net/websocket/spdy_server.py"), "none"),
     Group("WebSocket", 215, ("net/websocket/frames.py", "net/websocket/handshake.py"), "on websockets"),
     Group(
-        "HTTP probes", 765,
+        "HTTP probes", 770,
         ("edges/probing/dial.py", "edges/probing/http.py", "edges/probing/http2.py", "edges/probing/http_target.py",
          "edges/probing/connection.py", "edges/probing/transport.py"),
         "aiohttp",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import subprocess
@@ -16,6 +17,8 @@ import pytest
 
 from pykubelet.edges.probing.grpc_health import PROBE_LIMITS, probe_grpc
 from pykubelet.edges.probing.outcome import Outcome, ProbeVerdict
+from pykubelet.edges.probing.transport import ConnectionTransport
+from pykubelet.net.grpc.channel import Session
 from pykubelet.net.grpc.hpack import literal
 from pykubelet.net.grpc.http2 import END_HEADERS, END_STREAM, FRAME_BYTES, PREFACE, Kind, frame
 from pykubelet.net.grpc.status import framed
@@ -41,6 +44,26 @@ async def health_server(answer: Answer | None, tls: grpc.ServerCredentials | Non
 async def ask(answer: Answer | None, service: str = "", timeout_s: float = 30.0) -> tuple[Outcome, int]:
     async with health_server(answer) as port:
         return await probe_grpc("127.0.0.1", port, service, timeout_s), port
+
+
+async def test_a_probe_leaves_nothing_that_only_a_garbage_collection_frees() -> None:
+    async def answer(_: bytes, __: Context) -> bytes:
+        return b"\x08\x01"
+
+    def left() -> list[object]:
+        return [found for found in gc.get_objects() if isinstance(found, (ConnectionTransport, Session))]
+
+    async with health_server(answer) as port:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                assert (await probe_grpc("127.0.0.1", port, "", 30.0)).verdict is ProbeVerdict.SUCCESS
+            async with asyncio.timeout(30):
+                while left():  # noqa: ASYNC110 - the end of a connection has no event
+                    await asyncio.sleep(0)
+        finally:
+            gc.enable()
 
 
 @pytest.mark.parametrize("service", ["", "db", "x" * 300])

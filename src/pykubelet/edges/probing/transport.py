@@ -20,7 +20,9 @@ class ConnectionTransport(asyncio.Transport):
         self._is_closing = False
         self._wakeup = asyncio.Event()
         loop = asyncio.get_running_loop()
-        self._reading, self._writing = loop.create_task(self._read()), loop.create_task(self._write())
+        #: None: at the end. A task that was cancelled keeps the frames that it was in, which refer to this object.
+        self._reading: asyncio.Task[None] | None = loop.create_task(self._read())
+        self._writing: asyncio.Task[None] | None = loop.create_task(self._write())
         protocol.connection_made(self)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -40,13 +42,14 @@ class ConnectionTransport(asyncio.Transport):
         """See `asyncio.BaseTransport`."""
         self._is_closing = True
         self._wakeup.set()
-        if self._writing.done():
+        if self._writing is None or self._writing.done():
             self.abort()
 
     def abort(self) -> None:
         """See `asyncio.WriteTransport`."""
         self._is_closing = True
-        self._reading.cancel()
+        if self._reading is not None:
+            self._reading.cancel()
 
     async def _read(self) -> None:
         try:
@@ -62,10 +65,13 @@ class ConnectionTransport(asyncio.Transport):
 
     async def _end(self, problem: Exception | None) -> None:
         self._is_closing = True
-        self._writing.cancel()
+        writing, self._writing = self._writing, None
+        assert writing is not None
+        writing.cancel()
         try:
-            await asyncio.wait([self._writing])  # it may wait for the socket
+            await asyncio.wait([writing])  # it may wait for the socket
         finally:
+            self._reading = None
             self._connection.close(healthy=problem is None)
             self._protocol.connection_lost(problem)
 
