@@ -1,4 +1,4 @@
-"""Handshakes of HTTPS probes, whose servers decide when they go on, and may choose the same moment for all."""
+"""Handshakes of HTTPS probes. The servers decide when they go on, and may choose the same moment for all."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from pykubelet.edges.probing.dial import abort, dial, literal_family, unverified
 
 T = TypeVar("T")
 #: The most reads and steps of TLS handshakes with one host that wait to be done at a time: containers of one pod do not delay the probes of
-#: others for long. A connection whose server does not answer has nothing to wait for.
+#: others for long. While a server does not answer, its connection waits for no slot.
 WAITING_OF_HOST = 4
 READ_BYTES = 16 << 10
 #: The most connections of which something is read in one iteration of the event loop; what was read is processed at once. With TLS, it may
@@ -70,7 +70,7 @@ class Connector:
 
 
 class _HostSlots:
-    """Slots for the work of one host. `waiting`: the host's, is held while a piece of work waits."""
+    """Slots for the work of one host. `waiting`: limits how many pieces of the host's work wait for `slots` at a time."""
 
     def __init__(self, waiting: asyncio.Semaphore, slots: IterationSlots) -> None:
         self._waiting = waiting

@@ -228,10 +228,10 @@ class ConnectionQueue:
             del self._held_by_address[client.address]
         return True
 
-    def _evict_one(self, held: list[UnauthenticatedClient]) -> None:
+    def _evict_one(self, candidates: list[UnauthenticatedClient]) -> None:
         self._warn()
-        addresses = [client.address for client in held]
-        client = held[choose_evicted(addresses, Counter(addresses))]
+        addresses = [client.address for client in candidates]
+        client = candidates[choose_evicted(addresses, Counter(addresses))]
         task = self._clients[client]
         self._remove(client)
         if task is not None:

@@ -93,8 +93,7 @@ class _CheckedTlsObject(ssl.SSLObject):
     def read(self, *args: Any, **more: Any) -> Any:
         """As the base class. Raises ssl.SSLError after too many small records."""
         found: Any = super().read(*args, **more)
-        size = found if isinstance(found, int) else len(found)
-        if self.small_records is not None and size < SMALL_RECORD_BYTES:
+        if self.small_records is not None and (found if isinstance(found, int) else len(found)) < SMALL_RECORD_BYTES:
             self.small_records -= 1
             if self.small_records < 0:
                 raise _refused("the peer sends too many small records")
