@@ -40,7 +40,11 @@ class History:
             if step.save:
                 self.seen.append(step.save)
             if self._random.random() < 0.3:
-                yield self._read()
+                read = self._read()
+                # version 0 is served from a cache, which a list of the newest version brings up to date
+                if "resourceVersion=0" in read.path:
+                    yield Step("GET", f"{read.path.partition('?')[0]}?labelSelector=none")
+                yield read
         for kind in PATHS:
             for _ in range(6):
                 yield self._watch(kind)
