@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from support.threads import refuse_threads
 
 from pykubelet.edges.host.proc.namespaces import connect_in
 
@@ -45,8 +46,11 @@ async def test_a_port_of_another_namespace_answers_and_the_caller_stays_in_its_o
     assert os.readlink("/proc/thread-self/ns/net") == own
 
 
-async def test_what_does_not_answer_is_an_error(netns: str) -> None:
+async def test_what_does_not_answer_is_an_error(netns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConnectionRefusedError):
         await connect_in(netns, (("127.0.0.1", 9),), 5.0)
     with pytest.raises(FileNotFoundError):
         await connect_in("/proc/0/ns/net", (("127.0.0.1", 8080),), 5.0)
+    refuse_threads(monkeypatch, "netns")
+    with pytest.raises(BlockingIOError):  # the system has no thread left
+        await connect_in(netns, (("127.0.0.1", 8080),), 5.0)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from jeepney import HeaderFields
 from support.fake_systemd import Answers, BusManager, MessageBus, PrivateManager, job_removed
+from support.threads import refuse_threads
 
 from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits, CgroupVersion
 from pykubelet.edges.host.cgroups.cgroups_v2 import CgroupsV2
@@ -148,6 +149,12 @@ def test_call_without_an_answer_is_given_up(answers: Answers, private: PrivateMa
     client.start_slice(UNIT, [])  # the connection is as good as before
     assert answers.members().count("Subscribe") == 1
     client.close()
+
+
+def test_connection_waits_for_a_thread(monkeypatch: pytest.MonkeyPatch, answers: Answers, client: Systemd) -> None:
+    refused = refuse_threads(monkeypatch, "dbus", times=2)
+    assert client.start_slice(UNIT, [])
+    assert len(refused) == 2 and answers.members().count("Subscribe") == 1
 
 
 def test_silent_socket_is_given_up(tmp_path: Path) -> None:

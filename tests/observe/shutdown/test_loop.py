@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from report.samples import make_pod
+from support.threads import refuse_threads
 from support.virtual_time import VirtualClock, VirtualLoop
 
 from pykubelet.base.kit.cells import Cell, CellWriter, Sink, make_cell
@@ -295,6 +296,20 @@ def test_a_connection_that_ends_is_made_again_with_a_new_lock(tmp_path: Path) ->
 
     play(tmp_path, work)
     assert RECONNECT_S == 1.0
+
+
+def test_a_system_without_a_thread_for_the_watch_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = refuse_threads(monkeypatch, "logind")
+
+    async def work(stand: Stand) -> None:
+        await stand.manager.wait_watched()
+        assert refused and stand.manager.connections == 2
+        assert [lock.is_held for lock in stand.manager.locks] == [False, True]
+
+    play(tmp_path, work)
+    assert "resource temporarily unavailable" in str(vars(caplog.records[0]))
 
 
 def test_the_bus_may_end_while_the_pods_do(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ costs about a microsecond. It must not await anything: its time counts as the ev
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import threading
 import time
@@ -43,6 +44,14 @@ HOLD_S = 0.25
 _NEARLY = 0.9
 #: Workers that may start for each slow piece of work: of a crowd, three times as many pieces have begun after each `HOLD_S`.
 WORKERS_PER_SLOW = 2
+
+
+def start_thread(work: Callable[[], None], name: str) -> None:
+    """Start a daemon thread. Raises OSError (EAGAIN) while the system has no thread left (`pids.max`, memory)."""
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, str(error)) from error
 
 
 class Done(Value, Generic[T]):
@@ -216,13 +225,13 @@ class SingleFlight:
     def _grow(self) -> bool:
         """Start one more worker if there is work for it and the limit allows it. Returns whether one was started.
 
-        No worker starts while the system has no thread left (`pids.max`, memory). The work stays in the queue, and `_relieve` tries again.
+        While the system has no thread left, the work stays in the queue, and `_relieve` tries again.
         """
         if len(self._running) <= self._live or self._live - len(self._aside) >= self._limit:
             return False
         try:
-            threading.Thread(target=self._work, name=f"{self._name}-{self._made + 1}", daemon=True).start()
-        except RuntimeError:
+            start_thread(self._work, f"{self._name}-{self._made + 1}")
+        except OSError:
             return False
         self._live += 1
         self._made += 1

@@ -8,14 +8,14 @@ Owns: the cell `NodeShutdown`, the inhibitor lock and the connection to logind, 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell, CellWriter, Mailbox, Post
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Done, Failed, SingleFlight
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight, start_thread
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
@@ -23,7 +23,7 @@ from pykubelet.base.model.evictions import NodeShutdown
 from pykubelet.base.model.kube_events import KubeEvent, normal
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.reasons import EVENT_SHUTDOWN
-from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.errors import HostError, Translating
 from pykubelet.observe.shutdown.decide import PodsOfGroup, ShutdownGroup, delay_s, is_there, pods_by_group
 from pykubelet.observe.shutdown.record import ShutdownRecord
 
@@ -126,7 +126,8 @@ class ShutdownLoop:
 
     async def _follow(self, manager: ShutdownManager) -> None:
         """Act on announcements until the connection ends."""
-        threading.Thread(target=self._watch, args=(manager, asyncio.get_running_loop()), daemon=True).start()
+        with Translating("watch", "logind"):
+            start_thread(partial(self._watch, manager, asyncio.get_running_loop()), "logind")
         while True:
             match await self._mailbox.get():
                 case Announced(active=True):

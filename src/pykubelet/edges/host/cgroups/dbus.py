@@ -18,6 +18,7 @@ from typing import Any
 
 from jeepney import DBusAddress, HeaderFields, Message, MessageFlag, MessageType, Parser, new_method_call
 
+from pykubelet.base.kit.flight import start_thread
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.errors import HostError, Translating
@@ -82,10 +83,10 @@ class DBusConnection:
                 self._socket.connect(path)
                 self._authenticate()
                 self._socket.settimeout(None)
+                start_thread(self._read, "dbus")
             except BaseException:
                 self._socket.close()
                 raise
-        threading.Thread(target=self._read, name="dbus", daemon=True).start()
         if is_bus:
             try:
                 self.call(BUS, "Hello", deadline=time.monotonic() + timeout_s)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import threading
 from collections.abc import Sequence
 
+from pykubelet.base.kit.flight import start_thread
 from pykubelet.edges.host.fs import libc
 from pykubelet.edges.host.fs.files import OpenDescriptor
 
@@ -43,7 +43,7 @@ async def connect_in(netns: str, addresses: Sequence[tuple[str, int]], limit_s: 
         except OSError as error:
             report(None, error.errno or 0, error.strerror or str(error))
 
-    threading.Thread(target=work, name="netns", daemon=True).start()
+    start_thread(work, "netns")
     return await connected
 
 
