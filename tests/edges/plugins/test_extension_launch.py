@@ -18,6 +18,7 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.services.process import start_program
 from pykubelet.edges.plugins.extension_launch import (
     LOG_LINES_AT_ONCE,
+    LOG_READS_AT_ONCE,
     QUEUE_BYTES,
     LaunchedProgram,
     LoggedErrors,
@@ -171,6 +172,19 @@ async def test_standard_error_is_logged_within_limits(launch: Launch, caplog: py
     lines = [fields["line"] for record in caplog.records if "line" in (fields := getattr(record, "fields", {}))]
     assert lines[:2] == ["line 1", "line 2"]
     assert LOG_LINES_AT_ONCE <= len(lines) <= LOG_LINES_AT_ONCE + 20
+
+
+async def test_the_last_words_of_a_process_are_logged(launch: Launch, caplog: pytest.LogCaptureFixture) -> None:
+    """Also if it has written line by line, faster than its standard error is read."""
+    caplog.set_level(logging.INFO)
+    lines = LOG_READS_AT_ONCE + 20
+    pipes = await launch(
+        f"for i in $(seq {lines}); do echo line $i >&2; sleep 0.002; done; echo no more space >&2; exit 3"
+    )
+    assert await ended(pipes) == "it has ended: exit status 3"
+    await pipes.end(at_once=True)
+    logged = [fields["line"] for record in caplog.records if "line" in (fields := getattr(record, "fields", {}))]
+    assert logged == [*(f"line {number}" for number in range(1, lines + 1)), "no more space"]
 
 
 async def test_nothing_runs_before_the_limits_hold(tmp_path: Path) -> None:

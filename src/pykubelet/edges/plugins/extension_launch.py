@@ -11,6 +11,7 @@ import os
 import subprocess
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import IO
 
 from pykubelet.base.kit.bucket import TokenBucket
@@ -311,9 +312,12 @@ class LoggedErrors:
             data = os.read(self._pipe.fileno(), _PIECE)
         except BlockingIOError:
             return
-        if not data:
+        if data:
+            self._take(data, now)
+        else:
             self.close()
-            return
+
+    def _take(self, data: bytes, now: float) -> None:
         *lines, rest = data.split(b"\n")
         for line in lines:
             self._add(line)
@@ -330,17 +334,24 @@ class LoggedErrors:
         if not self._lines.take(now):
             self._dropped += 1
             return
+        self._log_dropped()
+        log.info("an extension logs", extension=self._name, line=shown(line.decode("utf-8", "replace")))
+
+    def _log_dropped(self) -> None:
         if self._dropped:
             log.warning("lines of an extension were dropped", extension=self._name, lines=self._dropped)
             self._dropped = 0
-        log.info("an extension logs", extension=self._name, line=shown(line.decode("utf-8", "replace")))
 
     def close(self) -> None:
-        """Log what is left, and close the pipe. Does nothing if it is closed."""
+        """Log what is left, also in the pipe: the last lines state why a process has ended. Close it. Does nothing if it is closed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if not self._pipe.closed:
             asyncio.get_running_loop().remove_reader(self._pipe.fileno())
-            self._log(self._clock.monotonic())
+            now = self._clock.monotonic()
+            with suppress(BlockingIOError):  # it is open in another process, and empty
+                self._take(os.read(self._pipe.fileno(), _PIECE), now)
+            self._log(now)
+            self._log_dropped()
             self._pipe.close()
