@@ -1,6 +1,8 @@
-"""What costs time grows at most as fast as what a client sends: four times as much takes less than ten times as long.
+"""What costs time grows at most as fast as what a client sends: eight times as much takes less than 28 times as long.
 
-Work that grows with the square takes sixteen times as long. Times are CPU times, the least of some runs.
+Work that grows with the square takes 64 times as long. Times are CPU times, the least of some runs. The limit is that far above eight
+because other programs leave little of the processor's cache to the larger work: linear work has taken ten times as long for four times as
+much.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from pykubelet_local_api.patch.strategic import strategic_patch
 from pykubelet_local_api.reconcile.garbage import garbage
 from pykubelet_local_api.rest.selectors import read_selectors
 
-SMALL, TIMES, MOST = 1000, 4, 10.0
+SMALL, TIMES, MOST = 500, 8, 28.0
 RUNS = 3
 TRIES = 10
 PODS, MAPS = STORED["pods"], STORED["configmaps"]
@@ -221,7 +223,7 @@ def test_the_cost_grows_no_faster_than_the_input(name: str) -> None:
 
 
 def check_growth(work_on: Callable[[int], Work]) -> None:
-    """AssertionError if four times as much costs more than ten times as long."""
+    """AssertionError if `TIMES` as much costs more than `MOST` times as long."""
 
     def seconds(number: int) -> float:
         work = work_on(number)
@@ -233,7 +235,7 @@ def check_growth(work_on: Callable[[int], Work]) -> None:
             small, large = min(small, seconds(SMALL)), min(large, seconds(SMALL * TIMES))
             if large <= MOST * small:
                 break
-    assert large <= MOST * max(small, 0.0002), (
+    assert large <= MOST * max(small, 0.00005), (
         f"{small * 1000:.1f} ms, and {large * 1000:.1f} ms for {TIMES} times as much"
     )
 
