@@ -75,7 +75,7 @@ async def resize(cluster: ClusterBench) -> None:
             "21 ms",
         ),
         Figure("status patches per resize", "", spread(found.requests), None, 2, "<= 2"),
-        *([Figure("fsync calls per resize", "", spread(found.syncs), None, 5, "<= 5")] if found.syncs else ()),
+        *([Figure("fsync calls per resize", "", spread(found.syncs), None, 2, "<= 2")] if found.syncs else ()),
     ]
 
 

@@ -54,6 +54,10 @@ def make_pod(name: str = "web", uid: str = "", *, source: str = "api", ports: An
     return from_object(Pod, given)
 
 
+def sized(name: str, cpu: str, generation: int = 1, **more: Any) -> Pod:
+    return make_pod(name, cpu=cpu, metadata={"generation": generation}, **more)
+
+
 def facts(
     node: NodeView = NODE,
     observed: Observed = LISTED,

@@ -24,6 +24,11 @@ class KeptSize(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The resize that was not applied yet; None: there was none."""
         return SizeChange(self.before, self.at) if self.before is not None else None
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it is a resize that does not wait, and that the reference's files have, but for its time."""
+        return self.before is not None and self.before.volumes == self.size.volumes
+
 
 def with_kept_sizes(
     sizes: Mapping[PodUID, KeptSize], before: Mapping[PodUID, object], now: Mapping[PodUID, RosterPod]

@@ -6,7 +6,9 @@ may request another size than is allocated; after a restart the agent must know 
 wins, because the reference may have run meanwhile. Without any file, every pod is assumed to have the size of its spec.
 
 So only sizes that the specs do not give have to survive a power cut. While a resize is not done, and when a pod gets another size,
-the files are synced to the disk; when pods only come and go, they are not.
+the files are synced to the disk; when pods only come and go, they are not. A resize that does not have to wait is done in a moment: what
+it changes is written at once, so that it survives the end of the agent, and synced once, `SYNC_S` later. Until then, clients do not wait
+for the disk.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ from pykubelet.edges.host.fs.kept_state import KeptState
 
 log = Log("roster")
 SAVE_DEADLINE_S = 10.0
+#: What a resize changes is on the disk so many seconds after it has begun, or when it has to wait.
+SYNC_S = 0.1
 Sizes = Mapping[PodUID, PodSize]
 
 
@@ -56,6 +60,8 @@ class SizeMemory:
         self._written: dict[str, Sizes] = {}
         #: Those of them that survive a power cut.
         self._synced: set[str] = set()
+        #: Those that have to after `SYNC_S`, as `pod_sizes` has; None: nothing has to.
+        self._unsynced: frozenset[str] | None = None
         self._encoder = StateEncoder()
         self._kept = KeptState("the sizes of pods", self._file.path, flight, log, SAVE_DEADLINE_S)
 
@@ -101,10 +107,11 @@ class SizeMemory:
         sizes = dict(self._saved) if resizable else {}
         allocated, actuated = dict(self._loaded.get(ALLOCATED, {})), dict(self._loaded.get(ACTUATED, {}))
         seen: Mapping[PodUID, object] = {**sizes, **allocated, **actuated}
-        wakeup = asyncio.Event()
+        wakeup, loop = asyncio.Event(), asyncio.get_running_loop()
+        sync_at: float | None = None
         with set_on_change(wakeup, roster):
             while True:
-                await self._kept.wait(wakeup)
+                await self._kept.wait(wakeup, None if sync_at is None else max(sync_at - loop.time(), 0.0))
                 now = roster.get()
                 if not now.sources_ready:
                     continue
@@ -120,16 +127,30 @@ class SizeMemory:
                 if resizable:
                     sizes = with_kept_sizes(sizes, seen, now.pods)
                 seen = now.pods
-                await self._save(sizes, {ALLOCATED: allocated, ACTUATED: actuated}, resizable=resizable)
+                is_due = sync_at is not None and loop.time() >= sync_at
+                await self._save(sizes, {ALLOCATED: allocated, ACTUATED: actuated}, resizable=resizable, syncs=is_due)
+                if self._unsynced is None:
+                    sync_at = None
+                elif sync_at is None:
+                    sync_at = loop.time() + SYNC_S
 
-    async def _save(self, sizes: dict[PodUID, KeptSize], states: Mapping[str, Sizes], *, resizable: bool) -> None:
-        news = {name: dict(state) for name, state in states.items() if state != self._written.get(name)}
-        own = None if sizes == self._saved else encode(sizes)
+    async def _save(
+        self, sizes: dict[PodUID, KeptSize], states: Mapping[str, Sizes], *, resizable: bool, syncs: bool
+    ) -> None:
+        """Write what has changed. `syncs`: a resize waits no longer for its end before it is synced."""
+        changed = [name for name, state in states.items() if state != self._written.get(name)]
+        resized = any(has_other_size(self._written.get(name), states[name]) for name in changed)
+        must_last = resizable and (bool(sizes) or resized or self._unsynced is not None)
+        waits = bool(self._saved) or not all(size.is_under_way for size in sizes.values())
+        durable = must_last and (syncs or waits or any(name not in self._written for name in changed))
+        own = encode(sizes) if sizes != self._saved and durable == must_last else None
+        before, self._unsynced = self._unsynced or frozenset(), None  # should the write fail, the next one begins anew
+        news = {name: dict(state) for name, state in states.items() if name in changed or (durable and name in before)}
+        unsynced = before | news.keys() if must_last and not durable else None
         if not news and own is None:
+            self._unsynced = unsynced
             return
 
-        resized = any(has_other_size(self._written.get(name), state) for name, state in news.items())
-        durable = resizable and (bool(sizes) or resized)
         for name in news:
             self._written.pop(name, None)
         written, synced = dict(self._written), set(self._synced & self._written.keys())
@@ -149,7 +170,9 @@ class SizeMemory:
                 files.sync_directory(self._root)
 
         if await self._kept.write(save):
-            self._saved, self._written, self._synced = sizes, written, synced
+            self._written, self._synced, self._unsynced = written, synced, unsynced
+            if own is not None:
+                self._saved = sizes
 
     def _replace(self, name: str, state: Sizes, same: str, *, durable: bool) -> None:
         """Write a file, or give it the content of the file `same`, which has it: as always, unless a resize is under way."""

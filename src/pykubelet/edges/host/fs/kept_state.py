@@ -43,9 +43,9 @@ class KeptState:
                 self._note("no answer in time")
         return not self._problem
 
-    async def wait(self, wakeup: asyncio.Event) -> None:
-        """Wait for `wakeup` and clear it; after a failed write, for RETRY_S at most."""
-        await within(RETRY_S if self._problem else None, wakeup.wait())
+    async def wait(self, wakeup: asyncio.Event, at_most_s: float | None = None) -> None:
+        """Wait for `wakeup` and clear it; for `at_most_s` at most, and after a failed write for RETRY_S."""
+        await within(RETRY_S if self._problem else at_most_s, wakeup.wait())
         wakeup.clear()
 
     def _note(self, problem: str) -> None:
