@@ -11,11 +11,12 @@ import pytest
 from desired.roster.wants import WALL, make_pod, sized
 from support.file_calls import observed_replacements
 
-from pykubelet.base.api.codec import encode
+from pykubelet.base.api.codec import decode, encode
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.fnv import fnv1a_32
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.base.model.sizing import PendingResize, SizeChange, size_of
@@ -23,8 +24,11 @@ from pykubelet.desired.roster.allocation_state import AllocationStateError, Stat
 from pykubelet.desired.roster.decide import UNLISTED
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.size_memory import SYNC_S, SizeMemory
+from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.checkpoint import Checkpoint
+from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import SYNCS
+from pykubelet.edges.host.fs.kept_state import RETRY_S
 
 pytestmark = pytest.mark.virtual_time
 
@@ -163,6 +167,57 @@ async def test_a_resize_is_synced_once_a_moment_after_it_has_begun(ends: bool, s
     kept = KeptSize(size=size_of(large), before=None if ends else size_of(small), at=0.0 if ends else WALL)
     assert SizeMemory(str(tmp_path), SingleFlight("test")).load(WALL + 60) == {PodUID("a-1"): kept}
     assert (tmp_path / "pod_sizes").exists() is not ends
+
+
+async def test_a_resize_under_way_is_synced_at_once_when_the_next_one_has_to_wait(tmp_path: Path) -> None:
+    roster, writer = make_cell("roster", Roster())
+    memory = SizeMemory(str(tmp_path), SingleFlight("test"))
+    small, large = sized("a", "1"), sized("a", "2")
+    begun = RosterPod(large, "api", WALL, change=SizeChange(size_of(small), WALL))
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("sizes", memory.follow(roster))
+        for item in (RosterPod(small, "api", WALL), begun):
+            await _one_iteration()
+            writer.publish(Roster({PodUID("a-1"): item}, sources_ready=True))
+        await _one_iteration()
+        assert not (tmp_path / "pod_sizes").exists()
+        waits = replace(begun, pending=PendingResize("Deferred", "", 3, WALL))
+        writer.publish(Roster({PodUID("a-1"): waits}, sources_ready=True))
+        await _one_iteration()
+        assert (tmp_path / "pod_sizes").exists()
+
+
+async def test_a_resize_that_ended_while_nothing_could_be_synced_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roster, writer = make_cell("roster", Roster())
+    memory = SizeMemory(str(tmp_path), SingleFlight("test"))
+    small, large = sized("a", "1"), sized("a", "2")
+
+    def refuse(_: str) -> None:
+        raise HostError("sync", str(tmp_path), "EIO", "input/output error")
+
+    async def publish(item: RosterPod) -> None:
+        writer.publish(Roster({PodUID("a-1"): item}, sources_ready=True))
+        await _one_iteration()
+
+    def kept() -> dict[PodUID, KeptSize]:
+        data = Checkpoint(str(tmp_path / "pod_sizes")).load()
+        assert data is not None
+        return decode(dict[PodUID, KeptSize], data)
+
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("sizes", memory.follow(roster))
+        await _one_iteration()
+        await publish(RosterPod(small, "api", WALL))
+        await publish(RosterPod(large, "api", WALL, change=SizeChange(size_of(small), WALL)))
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "sync_directory", refuse)
+            await asyncio.sleep(2 * SYNC_S)
+            assert kept()[PodUID("a-1")].at == WALL
+            await publish(RosterPod(large, "api", WALL))
+        await asyncio.sleep(RETRY_S + 1)
+        assert kept() == {}
 
 
 async def test_without_an_api_server_nothing_is_synced(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,10 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.services.process import start_program
 from pykubelet.edges.plugins.extension_launch import (
+    LAST_LINES,
+    LOG_LINE_BYTES,
     LOG_LINES_AT_ONCE,
+    LOG_LINES_PER_S,
     LOG_READS_AT_ONCE,
     QUEUE_BYTES,
     LaunchedProgram,
@@ -164,6 +168,7 @@ async def test_a_cancelled_end_kills(launch: Launch) -> None:
 
 async def test_standard_error_is_logged_within_limits(launch: Launch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
+    began = time.monotonic()
     pipes = await launch(
         "for i in $(seq 1000); do echo line $i >&2; done; head -c 5000 /dev/zero | tr '\\0' z >&2; echo >&2"
     )
@@ -171,7 +176,9 @@ async def test_standard_error_is_logged_within_limits(launch: Launch, caplog: py
     await pipes.end(at_once=True)
     lines = [fields["line"] for record in caplog.records if "line" in (fields := getattr(record, "fields", {}))]
     assert lines[:2] == ["line 1", "line 2"]
-    assert LOG_LINES_AT_ONCE <= len(lines) <= LOG_LINES_AT_ONCE + 20
+    more = LOG_LINES_PER_S * (time.monotonic() - began) + LAST_LINES
+    assert LOG_LINES_AT_ONCE <= len(lines) <= LOG_LINES_AT_ONCE + more
+    assert lines[-2:] == ["line 1000", LOG_LINE_BYTES * "z"], "how it has ended"
 
 
 async def test_the_last_words_of_a_process_are_logged(launch: Launch, caplog: pytest.LogCaptureFixture) -> None:

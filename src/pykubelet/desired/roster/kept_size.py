@@ -24,11 +24,6 @@ class KeptSize(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The resize that was not applied yet; None: there was none."""
         return SizeChange(self.before, self.at) if self.before is not None else None
 
-    @property
-    def is_under_way(self) -> bool:
-        """Whether it is a resize that does not wait, and that the reference's files have, but for its time."""
-        return self.before is not None and self.before.volumes == self.size.volumes
-
 
 def with_kept_sizes(
     sizes: Mapping[PodUID, KeptSize], before: Mapping[PodUID, object], now: Mapping[PodUID, RosterPod]
@@ -72,6 +67,16 @@ def merged_sizes(
         else:
             merged[uid] = KeptSize(size=size, before=before, at=at)
     return merged
+
+
+def has_waiting(sizes: Mapping[PodUID, KeptSize], pods: Mapping[PodUID, RosterPod]) -> bool:
+    """Whether one of the resizes has to wait (Deferred, Infeasible), or has sizes that the reference's two files do not have. Pure."""
+    return any(
+        kept.before is None
+        or kept.before.volumes != kept.size.volumes
+        or ((item := pods.get(uid)) is not None and item.pending is not None)
+        for uid, kept in sizes.items()
+    )
 
 
 def _kept(item: RosterPod) -> KeptSize | None:

@@ -7,8 +7,8 @@ wins, because the reference may have run meanwhile. Without any file, every pod 
 
 So only sizes that the specs do not give have to survive a power cut. While a resize is not done, and when a pod gets another size,
 the files are synced to the disk; when pods only come and go, they are not. A resize that does not have to wait is done in a moment: what
-it changes is written at once, so that it survives the end of the agent, and synced once, `SYNC_S` later. Until then, clients do not wait
-for the disk.
+it changes is written at once, so that it survives the end of the agent, and synced once, `SYNC_S` later: clients do not wait for the disk.
+If the agent ends before that, the kernel brings it to the disk, within half a minute as usual.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pykubelet.desired.roster.allocation_state import (
     decode_state,
     is_of_another,
 )
-from pykubelet.desired.roster.kept_size import KeptSize, has_other_size, merged_sizes, with_kept_sizes
+from pykubelet.desired.roster.kept_size import KeptSize, has_other_size, has_waiting, merged_sizes, with_kept_sizes
 from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.checkpoint import Checkpoint, set_aside
 from pykubelet.edges.host.fs.errors import HostError
@@ -42,7 +42,7 @@ from pykubelet.edges.host.fs.kept_state import KeptState
 
 log = Log("roster")
 SAVE_DEADLINE_S = 10.0
-#: What a resize changes is on the disk so many seconds after it has begun, or when it has to wait.
+#: What a resize changes is synced to the disk so many seconds after it has begun; at once if it is Deferred or Infeasible.
 SYNC_S = 0.1
 Sizes = Mapping[PodUID, PodSize]
 
@@ -53,7 +53,8 @@ class SizeMemory:
     def __init__(self, root: str, flight: SingleFlight) -> None:
         self._root = root
         self._file = Checkpoint(f"{root}/pod_sizes")
-        self._saved: dict[PodUID, KeptSize] = {}
+        #: What `pod_sizes` has; None: it is not known, because a write has failed.
+        self._saved: dict[PodUID, KeptSize] | None = {}
         #: What the files of the reference's format had at the start, by their names.
         self._loaded: dict[str, dict[PodUID, PodSize]] = {}
         #: What this agent has written to the files of the reference's format, by their names.
@@ -77,11 +78,12 @@ class SizeMemory:
             except DecodeError as error:
                 log.warning("the sizes of pods cannot be read", error=error)
         allocated = self._load_state(ALLOCATED)
+        saved = self._saved or {}
         if allocated is None:
-            return self._saved
+            return saved
         actuated = self._load_state(ACTUATED) or {}
         self._loaded = {ALLOCATED: allocated, ACTUATED: actuated}
-        return merged_sizes(self._saved, allocated, actuated, now)
+        return merged_sizes(saved, allocated, actuated, now)
 
     def _load_state(self, name: str) -> dict[PodUID, PodSize] | None:
         path = f"{self._root}/{name}"
@@ -104,7 +106,7 @@ class SizeMemory:
 
         A pod that waits for its admission keeps what the last run has left of it.
         """
-        sizes = dict(self._saved) if resizable else {}
+        sizes = dict(self._saved or {}) if resizable else {}
         allocated, actuated = dict(self._loaded.get(ALLOCATED, {})), dict(self._loaded.get(ACTUATED, {}))
         seen: Mapping[PodUID, object] = {**sizes, **allocated, **actuated}
         wakeup, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -114,6 +116,7 @@ class SizeMemory:
                 await self._kept.wait(wakeup, None if sync_at is None else max(sync_at - loop.time(), 0.0))
                 now = roster.get()
                 if not now.sources_ready:
+                    sync_at = None
                     continue
                 for uid in changed_keys(seen, now.pods):
                     item = now.pods.get(uid)
@@ -128,7 +131,8 @@ class SizeMemory:
                     sizes = with_kept_sizes(sizes, seen, now.pods)
                 seen = now.pods
                 is_due = sync_at is not None and loop.time() >= sync_at
-                await self._save(sizes, {ALLOCATED: allocated, ACTUATED: actuated}, resizable=resizable, syncs=is_due)
+                syncs = is_due or self._kept.is_failing or has_waiting(sizes, now.pods)
+                await self._save(sizes, {ALLOCATED: allocated, ACTUATED: actuated}, resizable=resizable, syncs=syncs)
                 if self._unsynced is None:
                     sync_at = None
                 elif sync_at is None:
@@ -137,20 +141,23 @@ class SizeMemory:
     async def _save(
         self, sizes: dict[PodUID, KeptSize], states: Mapping[str, Sizes], *, resizable: bool, syncs: bool
     ) -> None:
-        """Write what has changed. `syncs`: a resize waits no longer for its end before it is synced."""
+        """Write what has changed. `syncs`: bring it to the disk now, although resizes may be done in a moment."""
         changed = [name for name, state in states.items() if state != self._written.get(name)]
         resized = any(has_other_size(self._written.get(name), states[name]) for name in changed)
-        must_last = resizable and (bool(sizes) or resized or self._unsynced is not None)
-        waits = bool(self._saved) or not all(size.is_under_way for size in sizes.values())
-        durable = must_last and (syncs or waits or any(name not in self._written for name in changed))
+        is_known = self._saved is not None and all(name in self._written for name in changed)
+        must_last = resizable and (bool(sizes) or resized or self._unsynced is not None or not is_known)
+        durable = must_last and (syncs or bool(self._saved) or not is_known)
         own = encode(sizes) if sizes != self._saved and durable == must_last else None
-        before, self._unsynced = self._unsynced or frozenset(), None  # should the write fail, the next one begins anew
-        news = {name: dict(state) for name, state in states.items() if name in changed or (durable and name in before)}
-        unsynced = before | news.keys() if must_last and not durable else None
+        late = self._unsynced or frozenset()
+        news = {name: dict(state) for name, state in states.items() if name in changed or (durable and name in late)}
+        unsynced = late | news.keys() if must_last and not durable else None
         if not news and own is None:
             self._unsynced = unsynced
             return
 
+        # if the write fails, it is not known what the files have, and the next one begins anew
+        self._unsynced = None
+        saved, self._saved = self._saved, None if own is not None else self._saved
         for name in news:
             self._written.pop(name, None)
         written, synced = dict(self._written), set(self._synced & self._written.keys())
@@ -171,8 +178,7 @@ class SizeMemory:
 
         if await self._kept.write(save):
             self._written, self._synced, self._unsynced = written, synced, unsynced
-            if own is not None:
-                self._saved = sizes
+            self._saved = saved if own is None else sizes
 
     def _replace(self, name: str, state: Sizes, same: str, *, durable: bool) -> None:
         """Write a file, or give it the content of the file `same`, which has it: as always, unless a resize is under way."""

@@ -35,6 +35,8 @@ QUEUE_BYTES = 4 << 20
 LOG_LINE_BYTES = 1024
 #: Lines of standard error that are logged: a second, and at once. Further ones are dropped and counted.
 LOG_LINES_PER_S, LOG_LINES_AT_ONCE = 10.0, 100
+#: Of the dropped ones, so many are logged after all when the process has ended: the last ones state why.
+LAST_LINES = 10
 #: Reads of standard error, of 64 KiB at most: a second, and at once. What is more waits in the pipe.
 LOG_READS_PER_S, LOG_READS_AT_ONCE = 16.0, 64
 #: A process that was asked to end, by the end of its input, is killed after so many seconds.
@@ -293,6 +295,7 @@ class LoggedErrors:
         self._lines = TokenBucket(LOG_LINES_PER_S, LOG_LINES_AT_ONCE)
         self._reads = TokenBucket(LOG_READS_PER_S, LOG_READS_AT_ONCE)
         self._dropped = 0
+        self._last: deque[bytearray] = deque(maxlen=LAST_LINES)
         self._timer: asyncio.TimerHandle | None = None
         os.set_blocking(pipe.fileno(), False)
         self._resume()
@@ -333,17 +336,22 @@ class LoggedErrors:
             return
         if not self._lines.take(now):
             self._dropped += 1
+            self._last.append(line)
             return
-        self._log_dropped()
+        self._log_dropped(self._dropped)
+        self._write(line)
+
+    def _write(self, line: bytearray) -> None:
         log.info("an extension logs", extension=self._name, line=shown(line.decode("utf-8", "replace")))
 
-    def _log_dropped(self) -> None:
-        if self._dropped:
-            log.warning("lines of an extension were dropped", extension=self._name, lines=self._dropped)
-            self._dropped = 0
+    def _log_dropped(self, lines: int) -> None:
+        if lines:
+            log.warning("lines of an extension were dropped", extension=self._name, lines=lines)
+        self._dropped = 0
+        self._last.clear()
 
     def close(self) -> None:
-        """Log what is left, also in the pipe: the last lines state why a process has ended. Close it. Does nothing if it is closed."""
+        """Log what is left, also in the pipe (64 KiB of it), and close the pipe. Does nothing if it is closed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -353,5 +361,8 @@ class LoggedErrors:
             with suppress(BlockingIOError):  # it is open in another process, and empty
                 self._take(os.read(self._pipe.fileno(), _PIECE), now)
             self._log(now)
-            self._log_dropped()
+            last = list(self._last)
+            self._log_dropped(self._dropped - len(last))
+            for line in last:
+                self._write(line)
             self._pipe.close()
