@@ -185,8 +185,10 @@ class RootlessNode:
     def agent_pid(self) -> int:
         """The agent's process, as the machine numbers it."""
         mark = str(self.node / "kubelet.yaml")
-        (pid,) = [p.pid for p in host.processes() if mark in p.argv and "python" in os.path.basename(p.argv[0])]
-        return pid
+        found = [p for p in host.processes() if mark in p.argv and "python" in os.path.basename(p.argv[0])]
+        # a program that it starts has its command line for a moment
+        (agent,) = [process for process in found if process.parent not in {other.pid for other in found}]
+        return agent.pid
 
     def stop(self) -> None:
         """End the node with all its containers, and remove its files."""

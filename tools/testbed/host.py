@@ -51,10 +51,11 @@ def wait_until(condition: Callable[[], bool], timeout_s: float, step_s: float = 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process and its command line; `pid` is that of this process's pid namespace."""
+    """A process, its command line and its parent; `pid` is that of this process's pid namespace."""
 
     pid: int
     argv: tuple[str, ...]
+    parent: int
 
 
 def has_capability(number: int) -> bool:
@@ -67,12 +68,12 @@ def read_process(pid: int) -> Process | None:
     """The living process `pid`, or None when it is gone or a zombie."""
     try:
         raw = Path(f"/proc/{pid}/cmdline").read_bytes()
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+        state, parent = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[:2]
     except OSError:
         return None
     if state in (b"Z", b"X"):
         return None
-    return Process(pid, tuple(part.decode(errors="replace") for part in raw.split(b"\0")[:-1]))
+    return Process(pid, tuple(part.decode(errors="replace") for part in raw.split(b"\0")[:-1]), int(parent))
 
 
 def processes() -> Iterator[Process]:
