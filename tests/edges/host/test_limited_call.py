@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -10,6 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,29 @@ def test_nothing_is_left_after_a_call(calls: LimitedCalls) -> None:
     calls.close()
     calls.close()
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("end", [lambda: None, forever])
+def test_garbage_is_collected_at_no_cost_of_a_call(calls: LimitedCalls, end: Callable[[], Any]) -> None:
+    collected = list[str]()
+
+    def note(phase: str, _: object) -> None:
+        collected.append(phase)
+
+    def allocate() -> None:
+        kept = [[number] for number in range(10 * gc.get_threshold()[0])]
+        collected.append("allocated")
+        del kept
+        end()
+
+    gc.callbacks.append(note)
+    try:
+        with suppress(LimitError):
+            calls.call(allocate)
+    finally:
+        gc.callbacks.remove(note)
+    assert collected[: collected.index("allocated")] == []
+    assert gc.isenabled()
 
 
 def test_several_calls_in_a_row_have_limits_of_their_own(calls: LimitedCalls) -> None:

@@ -5,6 +5,7 @@
 - The process may have `memory` bytes more than at the start of the call (RLIMIT_DATA). A function that wants more gets a MemoryError.
 - Native code that does not return to Python, and a function that catches every exception, cannot be ended. After `STUCK_S` the kernel
   aborts the process. The record of the run (`run_record.py`) shows what it was at, and the next start knows.
+- Garbage is not collected meanwhile: that of the agent would cost the function its time, and what interrupts a finalizer is lost.
 
 What is not limited: memory that the function keeps, threads and processes that it starts.
 Source: setitimer(2), getrlimit(2), timer_create(2).
@@ -13,6 +14,7 @@ Source: setitimer(2), getrlimit(2), timer_create(2).
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # `signal` makes an enum of each answer, which takes longer than the call
+import gc
 import os
 import resource
 import signal
@@ -108,6 +110,8 @@ class LimitedCalls:
         data = int(os.pread(self._statm, 256, 0).split()[_DATA_FIELD]) * _PAGE
         allowed = data + self._limits.memory
         resource.setrlimit(resource.RLIMIT_DATA, (allowed if soft < 0 else min(soft, allowed), hard))
+        collects = gc.isenabled()
+        gc.disable()
         began = time.thread_time()
         try:
             try:
@@ -120,6 +124,8 @@ class LimitedCalls:
             raise LimitError(str(interrupt)) from None
         finally:
             self.cpu_s = time.thread_time() - began
+            if collects:
+                gc.enable()
             resource.setrlimit(
                 resource.RLIMIT_DATA, self._data_limit
             )  # what the function keeps takes nothing from the agent
