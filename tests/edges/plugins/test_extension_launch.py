@@ -178,7 +178,21 @@ async def test_standard_error_is_logged_within_limits(launch: Launch, caplog: py
     assert lines[:2] == ["line 1", "line 2"]
     more = LOG_LINES_PER_S * (time.monotonic() - began) + LAST_LINES
     assert LOG_LINES_AT_ONCE <= len(lines) <= LOG_LINES_AT_ONCE + more
-    assert lines[-2:] == ["line 1000", LOG_LINE_BYTES * "z"], "how it has ended"
+    assert lines[-1] == LOG_LINE_BYTES * "z"
+
+
+async def test_the_last_of_the_dropped_lines_are_logged(launch: Launch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    pipes = await launch("seq -f 'line %g' 1000 >&2")
+    assert await ended(pipes) == "it has ended: exit status 0"
+    await pipes.end(at_once=True)
+    fields = [getattr(record, "fields", {}) for record in caplog.records]
+    logged, dropped = (
+        [found["line"] for found in fields if "line" in found],
+        sum(found.get("lines", 0) for found in fields),
+    )
+    assert logged[-LAST_LINES:] == [f"line {number}" for number in range(1001 - LAST_LINES, 1001)]
+    assert len(logged) + dropped == 1000
 
 
 async def test_the_last_words_of_a_process_are_logged(launch: Launch, caplog: pytest.LogCaptureFixture) -> None:
