@@ -15,7 +15,7 @@ import pytest
 from agent.conftest import MakeAgent
 from support.agent import Agent, Json, NotYet, condition, make_container, make_pod
 from support.world import World, a_world, is_evicted
-from testbed import places
+from testbed import host, places
 
 from pykubelet.base.api.quantity import parse
 from pykubelet.edges.host.proc.procfs import read_meminfo, read_pid_limit, read_process_count
@@ -109,7 +109,7 @@ def pid_threshold() -> int:
 
 def pids_of_pods(agent: Agent) -> int:
     folders = [Path(f"/sys/fs/cgroup{controller}{agent.cgroup}") for controller in ("/pids", "")]
-    return sum(int((folder / "pids.current").read_text()) for folder in folders if (folder / "pids.current").exists())
+    return sum(int(host.read_control(folder / "pids.current") or 0) for folder in folders)
 
 
 @contextlib.contextmanager

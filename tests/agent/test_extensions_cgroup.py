@@ -15,6 +15,7 @@ from agent.test_extensions import extensions, write
 from support.agent import Agent, Json, container_status, make_container, make_pod
 from support.sizes import IN_PROGRESS, MIB, instance_of, kernel_limits, reported, size
 from support.world import PODS, World, a_world
+from testbed import host
 
 pytestmark = pytest.mark.integration
 
@@ -49,7 +50,7 @@ def calls(agent: Agent) -> int:
 
 def pids(agent: Agent, pod: Json) -> set[str]:
     own = [folder for folder in agent.pod_cgroups() if pod["metadata"]["uid"] in folder.name]
-    return {(folder / "pids.max").read_text().strip() for folder in own if (folder / "pids.max").exists()}
+    return {host.read_control(folder / "pids.max").strip() for folder in own} - {""}
 
 
 def has_limits(agent: Agent, pod: Json, memory_mib: int) -> bool:

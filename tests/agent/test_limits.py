@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.agent import Agent, Json, condition, container_status, make_container, make_pod, waiting_reason
+from testbed import host
 
 pytestmark = pytest.mark.integration
 
@@ -95,10 +96,10 @@ async def test_a_fork_bomb_stays_inside_its_pod(make_agent: MakeAgent) -> None:
     def is_full() -> bool:
         """The kernel counts refusals in the group of the container, or of the pod, by its version."""
         counts = [path for group in agent.pod_cgroups() for path in group.rglob("pids.events")]
-        return any("max 0" not in path.read_text() for path in counts)
+        return any("max 0" not in (host.read_control(path) or "max 0") for path in counts)
 
     await agent.wait_for("the kernel refuses the pod a process", is_full)
-    limits = {path.read_text().strip() for group in agent.pod_cgroups() if (path := Path(group, "pids.max")).exists()}
+    limits = {host.read_control(Path(group, "pids.max")).strip() for group in agent.pod_cgroups()}
     assert "64" in limits
     forks = {"exec": {"command": ["sh", "-c", "sleep 0; sleep 0 & wait"]}, "periodSeconds": 1, "timeoutSeconds": 10}
     agent.put(make_pod("neighbor", make_container(readinessProbe=forks)))

@@ -12,7 +12,7 @@ import pytest
 from agent.conftest import MakeAgent
 from support.agent import Agent, Json, container_status, make_container, make_pod
 from support.world import PODS, a_world
-from testbed import containerd
+from testbed import containerd, host
 from testbed.private_runtime import Testbed
 
 pytestmark = pytest.mark.integration
@@ -65,7 +65,7 @@ def quota(agent: Agent, of: Json) -> set[str]:
         if of["metadata"]["uid"] in folder.name:
             for group in (folder, *(child for child in folder.iterdir() if child.is_dir())):
                 for file in ("cpu.cfs_quota_us", "cpu.max"):
-                    found |= {(group / file).read_text().split()[0]} if (group / file).exists() else set()
+                    found |= set(host.read_control(group / file).split()[:1])
     return found
 
 

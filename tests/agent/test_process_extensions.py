@@ -16,6 +16,7 @@ import yaml
 from agent.conftest import MakeAgent
 from support.agent import PROGRAM, Agent, Json, container_status, make_container, make_pod
 from support.processes import wait_end
+from testbed import host
 
 from pykubelet.edges.plugins.extension_limits import MEMORY_BYTES, PIDS
 
@@ -66,8 +67,7 @@ def pids(agent: Agent, name: str) -> list[int]:
     """The processes of an extension, by its cgroup."""
     group = Path(f"/sys/fs/cgroup/memory{agent.cgroup}/kubelet-extensions/{name}/cgroup.procs")
     unified = Path(f"/sys/fs/cgroup{agent.cgroup}/kubelet-extensions/{name}/cgroup.procs")
-    found = group if group.exists() else unified
-    return [int(line) for line in found.read_text().split()] if found.exists() else []
+    return [int(line) for line in (host.read_control(group) or host.read_control(unified)).split()]
 
 
 def send(path: Path, *messages: Json) -> list[str]:
@@ -306,8 +306,7 @@ def hostile(folder: Path, what: str) -> Path:
 def memory_of(agent: Agent) -> int:
     group = Path(f"/sys/fs/cgroup/memory{agent.cgroup}/kubelet-extensions/hostile/memory.max_usage_in_bytes")
     unified = Path(f"/sys/fs/cgroup{agent.cgroup}/kubelet-extensions/hostile/memory.peak")
-    found = group if group.exists() else unified
-    return int(found.read_text()) if found.exists() else 0
+    return int(host.read_control(group) or host.read_control(unified) or 0)
 
 
 @pytest.mark.parametrize("what", HOSTILE)

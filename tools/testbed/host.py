@@ -365,6 +365,14 @@ def _try_remove(relative: str) -> bool:
     return gone
 
 
+def read_control(path: Path) -> str:
+    """The content of a cgroup's control file; empty if there is none. The group may be removed while it is being read."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
 def read_cgroups(pid: int) -> set[str]:
     """The cgroups of a process other than the root, as paths from the hierarchies' roots."""
     try:
