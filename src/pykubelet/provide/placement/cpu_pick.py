@@ -36,8 +36,10 @@ def pick_cpus(
 
 def _pick_packed(topology: CpuTopology, free: int, count: int, options: CpuOptions, *, caches: bool) -> int | NotEnough:
     """Whole NUMA nodes and sockets first, then whole caches if wanted, whole cores, single CPUs."""
+    if count <= 0:
+        return 0
     picking = _Picking(topology, free, count)
-    if not picking.is_done and count > picking.free.bit_count():
+    if count > picking.free.bit_count():
         return _too_few(free, count)
     for step in _steps(picking, options, caches=caches):
         if picking.is_done:
@@ -98,21 +100,29 @@ class _Picking:
         counted.sort()
         return [unit for _, unit in counted]
 
-    def _nested(self, outer: Mapping[int, int], order: Iterable[int], inner: Mapping[int, int]) -> list[int]:
-        """The inner units of each outer unit, each once."""
-        return list(dict.fromkeys(unit for outer_unit in order for unit in self._by_free(inner, outer[outer_unit])))
+    def _nested(self, outer: Mapping[int, int], order: Iterable[int], inner: Mapping[int, int]) -> Iterator[int]:
+        """The inner units of each outer unit, each once. Those of an outer unit are ordered when it is reached: often one is enough."""
+        seen = set[int]()
+        for outer_unit in order:
+            units = [unit for unit in self._by_free(inner, outer[outer_unit]) if unit not in seen]
+            seen.update(units)
+            yield from units
 
     def nodes(self) -> list[int]:
         """NUMA nodes with a free CPU."""
         top = self.topology
-        return self._by_free(top.nodes) if top.nodes_first else self._nested(top.sockets, self.sockets(), top.nodes)
+        return (
+            self._by_free(top.nodes) if top.nodes_first else list(self._nested(top.sockets, self.sockets(), top.nodes))
+        )
 
     def sockets(self) -> list[int]:
         """Sockets with a free CPU."""
         top = self.topology
-        return self._nested(top.nodes, self.nodes(), top.sockets) if top.nodes_first else self._by_free(top.sockets)
+        return (
+            list(self._nested(top.nodes, self.nodes(), top.sockets)) if top.nodes_first else self._by_free(top.sockets)
+        )
 
-    def _cores(self) -> list[int]:
+    def _cores(self) -> Iterator[int]:
         top = self.topology
         if top.nodes_first:
             return self._nested(top.sockets, self.sockets(), top.cores)
@@ -124,27 +134,27 @@ class _Picking:
 
     # levels; none of a level's units where each is larger than what is wanted
 
-    def whole_nodes(self) -> list[int]:
+    def whole_nodes(self) -> Iterable[int]:
         """NUMA nodes of which every CPU is free."""
         if all(self.wanted < mask.bit_count() for mask in self.topology.nodes.values()):
-            return []
+            return ()
         return self._whole(self.topology.nodes, self.nodes())
 
-    def whole_sockets(self) -> list[int]:
+    def whole_sockets(self) -> Iterable[int]:
         """Sockets of which every CPU is free, and which have as many as sockets have on average."""
         if self.wanted < self.topology.cpus_per_socket:
-            return []
+            return ()
         return self._whole(self.topology.sockets, self.sockets(), self.topology.cpus_per_socket)
 
-    def whole_cores(self) -> list[int]:
+    def whole_cores(self) -> Iterable[int]:
         """Cores of which every thread is free, and which have as many as cores have on average."""
         if self.wanted < self.topology.threads_per_core:
-            return []
+            return ()
         return self._whole(self.topology.cores, self._cores(), self.topology.threads_per_core)
 
-    def _whole(self, units: Mapping[int, int], order: Iterable[int], size: int | None = None) -> list[int]:
+    def _whole(self, units: Mapping[int, int], order: Iterable[int], size: int | None = None) -> Iterator[int]:
         masks = (units[unit] for unit in order)
-        return [mask for mask in masks if mask & ~self.free == 0 and size in (None, mask.bit_count())]
+        return (mask for mask in masks if mask & ~self.free == 0 and size in (None, mask.bit_count()))
 
     def cache_parts(self) -> Iterator[int]:
         """Whole free caches while more than one is needed, else the lowest free cores of one that can hold all the rest."""

@@ -3,7 +3,7 @@
 Owns: the cell `Placements`, the managers' state and their files, and the `Diagnostics` of the newest decisions. Reads:
 `Roster` (the pods to place), `Lifecycles` (the pods that have ended), `Observed` (what runs).
 
-All managers are one value, and a pod is admitted by a pure function in one step. Where a device plugin has a say, the step is
+All managers are one value, and one pod after the other is admitted by pure code. Where a device plugin has a say, this is
 repeated once its answer is there; its `Allocate` is called while the devices are already the pod's. Other pods go on meanwhile,
 so a slow plugin delays only the pods that use it. The state files are written before the decision is published.
 """
@@ -21,6 +21,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.kit.yields import Yields
 from pykubelet.base.model.diagnostics import Diagnostics, StepLog
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import ENDED_STAGES, KillReason, Lifecycles
@@ -35,13 +36,15 @@ from pykubelet.provide.placement.provider import UNEXPECTED, AllocationError, Pr
 from pykubelet.provide.placement.rebuild import as_running, rebuilt
 from pykubelet.provide.placement.recording import KEPT_STEPS, add_admission, add_release
 from pykubelet.provide.placement.store import StateFiles
-from pykubelet.provide.placement.topology_scopes import Admitted, admit
+from pykubelet.provide.placement.topology_scopes import Admission, Admitted
 
 log = Log("placement")
 #: As often are plugins asked about one pod. Each container has a request for each resource, and a new one if its devices change.
 MAX_QUESTIONS = 256
-#: So many pods are placed before other tasks of the loop go on; each takes up to a millisecond.
+#: So many pods are placed before what has happened meanwhile is taken in.
 PLACED_AT_ONCE = 32
+#: So many containers are placed before other tasks of the loop go on; each takes up to 0.2 ms, with eight NUMA nodes.
+CONTAINERS_AT_ONCE = 64
 #: State files that could not be written, for instance because the disk is full.
 SAVE_RETRY = BackoffPolicy(initial_s=5.0, cap_s=60.0)
 UNKNOWN_HOLDERS = Wait(
@@ -135,6 +138,7 @@ class PlacementLoop:
         self._begun: dict[PodUID, tuple[float, int]] = {}
         self._postponed: set[PodUID] = set()
         self._supervisor = Supervisor("placement")
+        self._yields = Yields(CONTAINERS_AT_ONCE)
         self._steps = StepLog(maxlen=KEPT_STEPS)
         diagnostics.answer_with(lambda: Diagnostics(steps=tuple(self._steps)))
         self._publish()
@@ -168,7 +172,7 @@ class PlacementLoop:
                     self._wakeup.clear()
                     self._postponed.clear()
                 before = self._managers
-                more = self._pass()
+                more = await self._pass()
                 if self._managers is not before:
                     show_gauges(self._managers)
                 if self._managers is not before or self._is_save_due:
@@ -176,7 +180,7 @@ class PlacementLoop:
                 self._publish()
                 await asyncio.sleep(0)  # other tasks go on between two passes
 
-    def _pass(self) -> bool:
+    async def _pass(self) -> bool:
         """Take in what has happened, release what pods that have ended hold, and place those that wait for it.
 
         Returns whether more pods wait.
@@ -189,10 +193,10 @@ class PlacementLoop:
         self._forget(roster)
         self._release(roster)
         for event in self._done.take_all():
-            self._take(event)
+            await self._take(event)
         undecided = [uid for uid in roster.awaiting_placement if self._is_undecided(uid, roster.pods[uid])]
         for uid in undecided[:PLACED_AT_ONCE]:
-            self._place(uid, roster.pods[uid])
+            await self._place(uid, roster.pods[uid])
         return len(undecided) > PLACED_AT_ONCE
 
     def _is_undecided(self, uid: PodUID, item: RosterPod) -> bool:
@@ -266,12 +270,15 @@ class PlacementLoop:
 
     # Placing a pod
 
-    def _place(self, uid: PodUID, item: RosterPod) -> None:
+    async def _place(self, uid: PodUID, item: RosterPod) -> None:
         began, asked = self._begun.get(uid, (self._clock.monotonic(), 0))
         self._begun[uid] = began, asked + 1
         self._managers = as_running(self._managers, item.pod, self._inputs.observed.get().pods.get(uid))
         managers = self._managers
-        result = admit(managers.topology, managers.providers, item.pod)
+        admission = Admission(managers.topology, managers.providers, item.pod)
+        for _ in admission.containers():
+            await self._yields.done()
+        result = admission.result()
         if uid in self._inputs.roster.get().rejected_anyway and isinstance(
             result, (Admitted, PreferredAllocationRequest)
         ):
@@ -364,7 +371,7 @@ class PlacementLoop:
             responses.append((call, response))
         self._done.post(_Allocated(uid, tuple(responses)))
 
-    def _take(self, event: _Answered | _Allocated) -> None:
+    async def _take(self, event: _Answered | _Allocated) -> None:
         """Go on with a pod after a plugin has answered."""
         devices = self._managers.devices
         if event.uid not in self._working or devices is None:
@@ -379,7 +386,7 @@ class PlacementLoop:
         elif isinstance(event, _Answered):
             assert not isinstance(event.answer, AllocationError)
             self._managers = replace(self._managers, devices=devices.with_answer(event.request, event.answer))
-            self._place(event.uid, item)
+            await self._place(event.uid, item)
         else:
             for call, response in event.responses:
                 devices = devices.with_response(event.uid, call, response)

@@ -7,6 +7,7 @@ Source: KEP-1769 (Memory Manager), "Multi-NUMA nodes memory allocation".
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import Value
@@ -48,7 +49,8 @@ def memory_hints(machine: Mapping[int, NodeMemory], sizes: Sizes, reusable: Reus
     possible: Iterable[int] = range(len(every))
     for name, size in sizes.items():
         could = subset_sums([_table(machine, node, name).allocatable for node in nodes])
-        possible = [number for number in possible if could[number] >= size]
+        if min(could) < size:
+            possible = [number for number in possible if could[number] >= size]
     possible = list(possible)
     # The smallest subsets come first.
     least = len(every[possible[0]]) if possible else len(nodes)
@@ -57,7 +59,9 @@ def memory_hints(machine: Mapping[int, NodeMemory], sizes: Sizes, reusable: Reus
     for name, size in sizes.items():
         free = subset_sums([_table(machine, node, name).free for node in nodes])
         left = {chosen: more for (chosen, type_), more in reusable.items() if type_ == name and more}
-        fitting = [number for number in fitting if free[number] + left.get(every[number], 0) >= size]
+        fitting = [
+            number for number in fitting if free[number] >= size or free[number] + left.get(every[number], 0) >= size
+        ]
     hints = subset_hints(nodes, least)
     return tuple([hints[number] for number in fitting])
 
@@ -65,13 +69,13 @@ def memory_hints(machine: Mapping[int, NodeMemory], sizes: Sizes, reusable: Reus
 def _allowed(machine: Mapping[int, NodeMemory], nodes: tuple[int, ...]) -> list[bool]:
     """For each subset, whether the nodes can be used together."""
     busy = sum(1 << place for place, node in enumerate(nodes) if machine[node].assignments > 0)
-    # Only these can be used although they are busy.
+    allowed = [not mask & busy for mask in subset_masks(len(nodes))]
+    # Only these can be used although they are busy. The first subsets are the single nodes.
+    every = subsets(nodes)
     groups = {frozenset(node.cells) for node in machine.values() if len(node.cells) > 1}
-    groups |= {frozenset((node,)) for node in nodes}
-    return [
-        is_group_free(machine, chosen) if chosen in groups else not mask & busy
-        for mask, chosen in zip(subset_masks(len(nodes)), subsets(nodes), strict=True)
-    ]
+    for number in (*range(len(nodes)), *(every.index(group) for group in groups)):
+        allowed[number] = is_group_free(machine, every[number])
+    return allowed
 
 
 def is_group_free(machine: Mapping[int, NodeMemory], chosen: frozenset[int]) -> bool:
@@ -95,7 +99,9 @@ def has_free(machine: Mapping[int, NodeMemory], nodes: Collection[int], sizes: S
 
 def best_hint(hints: Iterable[TopologyHint]) -> TopologyHint | None:
     """The best of these hints, which all name nodes: preferred ones first, then the fewest nodes, then the lowest ids."""
-    return min(hints, key=_rank, default=None)
+    every = list(hints)
+    preferred = [hint for hint in every if hint.preferred]
+    return min(preferred or every, key=_rank, default=None)
 
 
 def ordered(hints: Iterable[TopologyHint]) -> tuple[TopologyHint, ...]:
@@ -104,8 +110,12 @@ def ordered(hints: Iterable[TopologyHint]) -> tuple[TopologyHint, ...]:
 
 
 def _rank(hint: TopologyHint) -> tuple[bool, int, int]:
-    nodes = hint.nodes or frozenset()
-    return not hint.preferred, len(nodes), sum(1 << node for node in nodes)
+    return not hint.preferred, *_size_and_ids(hint.nodes or frozenset())
+
+
+@lru_cache(maxsize=1024)
+def _size_and_ids(nodes: frozenset[int]) -> tuple[int, int]:
+    return len(nodes), sum(1 << node for node in nodes)
 
 
 def _table(machine: Mapping[int, NodeMemory], node: int, name: str) -> MemoryTable:

@@ -82,45 +82,53 @@ def admit(
 
     A request means that the decision depends on a device plugin. The caller gives the answer to the provider and admits again.
     """
-    run = _Run(topology, tuple(providers), pod)
-    rejection = run.admit()
-    if run.request is not None:
-        return run.request
-    if rejection is not None:
-        return rejection
-    return Admitted(run.providers, run.hints, tuple(run.increments))
+    admission = Admission(topology, providers, pod)
+    for _ in admission.containers():
+        pass
+    return admission.result()
 
 
 def _aligned(metric: str, scope: Scope) -> MetricIncrement:
     return MetricIncrement(metric, (("scope", scope), ("boundary", "numa_node")))
 
 
-class _Run:
-    """One run of `admit`. `providers`: after the allocations so far."""
+class Admission:
+    """An `admit` that is made container by container, since one of hundreds takes long: `result` once `containers` is exhausted.
+    `providers`: after the allocations so far; no one else may allocate meanwhile."""
 
-    def __init__(self, topology: Topology, providers: tuple[Provider, ...], pod: Pod) -> None:
-        self.topology, self.providers, self.pod = topology, providers, pod
+    def __init__(self, topology: Topology, providers: Sequence[Provider], pod: Pod) -> None:
+        self.topology, self.providers, self.pod = topology, tuple(providers), pod
         self.hints: dict[str, TopologyHint] = {}
         self.increments = [MetricIncrement(REQUESTS)]
         self.request: PreferredAllocationRequest | None = None
+        self.rejection: PlacementRejection | None = None
 
-    def admit(self) -> PlacementRejection | None:
+    def containers(self) -> Iterator[Container]:
+        """Allocate for one container after the other, up to the first that cannot be; each is yielded once it has what it needs."""
         if self.topology.policy is Policy.NONE:
-            return self._without_hints()
-        return self._by_pod() if self.topology.scope is Scope.POD else self._by_container()
+            yield from self._without_hints()
+        elif self.topology.scope is Scope.POD:
+            yield from self._by_pod()
+        else:
+            yield from self._by_container()
+
+    def result(self) -> Admitted | PlacementRejection | PreferredAllocationRequest:
+        if self.request is not None:
+            return self.request
+        return self.rejection or Admitted(self.providers, self.hints, tuple(self.increments))
 
     def _containers(self) -> Iterator[Container]:
         yield from self.pod.spec.initContainers
         yield from self.pod.spec.containers
 
-    def _without_hints(self) -> PlacementRejection | None:
+    def _without_hints(self) -> Iterator[Container]:
         for container in self._containers():
             error = self._allocate(container, NO_HINT)
             if error is not None:
                 return self._reject(error)
-        return None
+            yield container
 
-    def _by_container(self) -> PlacementRejection | None:
+    def _by_container(self) -> Iterator[Container]:
         for container in self._containers():
             decision = merge(self.topology, [provider.hints(self.pod, container) for provider in self.providers])
             if not decision.admit:
@@ -129,21 +137,20 @@ class _Run:
             if error is not None:
                 return self._reject(error, MetricIncrement(ERRORS))
             self._count_aligned(ALIGNED)
-        return None
+            yield container
 
-    def _by_pod(self) -> PlacementRejection | None:
+    def _by_pod(self) -> Iterator[Container]:
         decision = merge(self.topology, [provider.pod_hints(self.pod) for provider in self.providers])
         if not decision.admit:
             return self._reject_affinity()
-        if is_placed_whole(self.topology, self.pod):
-            error = self._allocate_whole(decision.hint)
-        else:
-            errors = (self._allocate(container, decision.hint) for container in self._containers())
-            error = next((error for error in errors if error is not None), None)
-        if error is not None:
-            return self._reject(error, MetricIncrement(ERRORS))
+        is_whole = is_placed_whole(self.topology, self.pod)
+        error = self._allocate_whole(decision.hint) if is_whole else None
+        for container in self._containers():
+            error = error if is_whole else self._allocate(container, decision.hint)
+            if error is not None:
+                return self._reject(error, MetricIncrement(ERRORS))
+            yield container
         self._count_aligned(ALIGNED)
-        return None
 
     def _allocate(self, container: Container, hint: TopologyHint) -> AllocationError | None:
         self.hints[container.name] = hint
@@ -168,11 +175,12 @@ class _Run:
         if self.topology.policy is Policy.SINGLE_NUMA_NODE:
             self.increments.append(_aligned(metric, self.topology.scope))
 
-    def _reject_affinity(self) -> PlacementRejection:
+    def _reject_affinity(self) -> None:
         self._count_aligned(ALIGNED_FAILURE)
         is_pod_level = self.topology.pod_level and has_pod_level_resources(self.pod)
         message = POD_LEVEL_MESSAGES[self.topology.scope] if is_pod_level else AFFINITY_MESSAGE
-        return PlacementRejection(TOPOLOGY_AFFINITY, message, (*self.increments, MetricIncrement(ERRORS)))
+        increments = (*self.increments, MetricIncrement(ERRORS))
+        self.rejection = PlacementRejection(TOPOLOGY_AFFINITY, message, increments)
 
-    def _reject(self, error: AllocationError, *more: MetricIncrement) -> PlacementRejection:
-        return PlacementRejection(error.reason, error.message(), (*self.increments, *more))
+    def _reject(self, error: AllocationError, *more: MetricIncrement) -> None:
+        self.rejection = PlacementRejection(error.reason, error.message(), (*self.increments, *more))
