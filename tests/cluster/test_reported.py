@@ -129,8 +129,12 @@ def test_what_was_deleted_and_made_while_there_was_no_agent(cluster: Cluster, cl
 
 def test_a_deleted_pod_is_not_ready_at_once(cluster: Cluster, cluster_agent: Agent) -> None:
     """Its address leaves the Services while it still answers what is under way."""
-    probe = {"exec": {"command": ["test", "!", "-e", "/ending"]}, "periodSeconds": 1, "failureThreshold": 1}
-    script = "trap 'touch /ending; sleep 4; exit 0' TERM; while true; do sleep 0.2; done"
+    probe = {
+        "exec": {"command": ["sh", "-c", "test -e /listens && test ! -e /ending"]},
+        "periodSeconds": 1,
+        "failureThreshold": 1,
+    }
+    script = "trap 'touch /ending; sleep 4; exit 0' TERM; touch /listens; while true; do sleep 0.2; done"
     cluster.run(plain("web", make_container(script=script, readinessProbe=probe), terminationGracePeriodSeconds=20))
     cluster.wait_ready("web")
     cluster.delete_pod("web")
