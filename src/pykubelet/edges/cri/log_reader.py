@@ -3,6 +3,9 @@
 Owns: the open file, how much of it is held in memory at once, and rotations: when another file has the log's name and the
 old one has no writer any more (`log_segments.py`), the old one is read to its end and the next one is opened, plain or
 compressed (`log_parts.py`). `log_render.py` interprets the lines.
+
+Each log that is followed takes an inotify instance, of which a user has 128 by default, all programs together. So only some logs are
+watched; further ones are looked at once a second. (The reference takes an instance for each client, and fails without one.)
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
@@ -41,6 +44,12 @@ PIECE = 1 << 21
 READ_DEADLINE_S = 30.0
 #: A longer line is returned in pieces. The runtime itself cuts lines at 16 KiB.
 MAX_LINE = 4 << 20
+#: So many logs are followed by inotify at once.
+MOST_WATCHED = 48
+#: The seconds between two looks at a log that is followed without inotify.
+LOOK_S = 1.0
+#: No inotify instance, no watch, or no memory for one.
+_NONE_LEFT = ("EMFILE", "ENFILE", "ENOSPC", "ENOMEM")
 _numbers = count(1)
 
 
@@ -161,6 +170,7 @@ class LogReader:
 
     def __init__(self, flight: SingleFlight) -> None:
         self._flight = flight
+        self._watched = 0
 
     async def read_short(self, path: str, options: LogOptions, container: str = "") -> bytes | None:
         """As `read` without `follow`, if what is requested is short (see `log_short.py`); else None. Raises HostError."""
@@ -189,13 +199,58 @@ class LogReader:
                     yield text
                 yield await reading.unended_line()
                 return
-            with Watcher() as watcher:
-                watcher.add(log.parent, CHANGES)
+            with self._watcher(log) as watcher:
+                if watcher is None:
+                    async for text in self._follow_by_looking(reading, log, ended, wake):
+                        yield text
+                    return
                 segments = LogSegments(log, wake)
                 async with Supervisor("log-follow") as supervisor:
                     supervisor.start_root("log-segments", _take_events(watcher, segments))
                     async for text in self._follow(reading, log, segments, ended, wake):
                         yield text
+
+    @contextlib.contextmanager
+    def _watcher(self, log: Beneath) -> Iterator[Watcher | None]:
+        """A watcher of the log's folder; None if enough logs are watched, or the kernel has nothing left for one."""
+        if self._watched >= MOST_WATCHED:
+            yield None
+            return
+        self._watched += 1
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._count_unwatched)
+            watcher: Watcher | None = None
+            try:
+                watcher = stack.enter_context(Watcher())
+                watcher.add(log.parent, CHANGES)
+            except HostError as error:
+                if error.errno_name not in _NONE_LEFT:
+                    raise
+                watcher = None
+            yield watcher
+
+    def _count_unwatched(self) -> None:
+        self._watched -= 1
+
+    async def _follow_by_looking(
+        self, reading: _Reading, log: Beneath, ended: Callable[[], bool], wake: asyncio.Event
+    ) -> AsyncIterator[bytes]:
+        while not reading.is_full:
+            wake.clear()
+            is_over = ended()
+            async for text in reading.rest_of_file():
+                yield text
+            if await reading.find_next(log, "") is not None:
+                await asyncio.sleep(LOOK_S)  # the runtime may have written to the rotated file for a moment
+                async for text in reading.rest_of_file():
+                    yield text
+                yield await reading.unended_line()
+                reading.switch_to_next()
+            elif is_over:
+                yield await reading.unended_line()
+                return
+            else:
+                await within(LOOK_S, wake.wait())
 
     async def _follow(
         self, reading: _Reading, log: Beneath, segments: LogSegments, ended: Callable[[], bool], wake: asyncio.Event
