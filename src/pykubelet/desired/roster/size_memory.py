@@ -7,8 +7,8 @@ wins, because the reference may have run meanwhile. Without any file, every pod 
 
 So only sizes that the specs do not give have to survive a power cut. While a resize is not done, and when a pod gets another size,
 the files are synced to the disk; when pods only come and go, they are not. A resize that does not have to wait is done in a moment: what
-it changes is written at once, so that it survives the end of the agent, and synced once, `SYNC_S` later: clients do not wait for the disk.
-If the agent ends before that, the kernel brings it to the disk, within half a minute as usual.
+it changes is written in a moment (`WRITE_S`), so that it survives the end of the agent, and synced once, `SYNC_S` later: clients do not
+wait for the disk. If the agent ends before that, the kernel brings it to the disk, within half a minute as usual.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ from pykubelet.edges.host.fs.kept_state import KeptState
 
 log = Log("roster")
 SAVE_DEADLINE_S = 10.0
+#: The files are written so many seconds after a change: the pods themselves come first.
+WRITE_S = 0.005
 #: What a resize changes is synced to the disk so many seconds after it has begun; at once if it is Deferred or Infeasible.
 SYNC_S = 0.1
 Sizes = Mapping[PodUID, PodSize]
@@ -114,6 +116,8 @@ class SizeMemory:
         with set_on_change(wakeup, roster):
             while True:
                 await self._kept.wait(wakeup, None if sync_at is None else max(sync_at - loop.time(), 0.0))
+                await asyncio.sleep(WRITE_S)
+                wakeup.clear()
                 now = roster.get()
                 if not now.sources_ready:
                     sync_at = None

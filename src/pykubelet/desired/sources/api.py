@@ -70,12 +70,14 @@ class ApiSource:
 
     async def _take(self, items: Mapping[str, Pod]) -> None:
         has_changes = self._take_changes(items)
-        self._pods.publish(ApiPods(self._known, synced=True))
+        known = ApiPods(self._known, synced=True)
         if not self._has_node:
+            self._pods.publish(known)
             await self._wait_for_node()
         if has_changes or not self._has_posted:
             self._has_posted = True
             self._out.post(SourceChanged(SOURCE_API, self._marked.values(), by_uid=self._marked))
+        self._pods.publish(known)  # last: what is to be done comes before what is to be reported
 
     def _take_changes(self, items: Mapping[str, Pod]) -> bool:
         """Take a new set. Returns whether the agent acts on any of the changes."""
