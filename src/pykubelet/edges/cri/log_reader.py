@@ -129,6 +129,17 @@ class _LogFile:
         rest, self._rest = self._rest, b""
         return rest
 
+    def has_news(self, log: Beneath) -> bool:
+        """Whether there is more to read, or another file has the name `log`."""
+        return self._using(lambda: self._has_news(log)) is not False
+
+    def _has_news(self, log: Beneath) -> bool:
+        if self._fd < 0 or self._gzip:
+            return True
+        own, named = os.fstat(self._fd), beneath.stat_file(log)
+        is_same = named is not None and (named.device, named.inode) == (own.st_dev, own.st_ino)
+        return not is_same or own.st_size != self._at
+
     def close(self) -> None:
         """Close the descriptor, at once or when the read that still uses it returns."""
         self._is_over = True
@@ -250,7 +261,8 @@ class LogReader:
                 yield await reading.unended_line()
                 return
             else:
-                await within(LOOK_S, wake.wait())
+                while not await within(LOOK_S, wake.wait()) and not await reading.has_news(log):
+                    pass
 
     async def _follow(
         self, reading: _Reading, log: Beneath, segments: LogSegments, ended: Callable[[], bool], wake: asyncio.Event
@@ -345,6 +357,11 @@ class _Reading:
             texts.append(self._renderer.render(lines))
             taken += len(lines)
         return texts, False
+
+    async def has_news(self, log: Beneath) -> bool:
+        """Whether there may be more to read, in this file or in another one with the log's name."""
+        file = self._file
+        return await self._run(lambda: file.has_news(log))
 
     async def unended_line(self) -> bytes:
         return await self._run(lambda: self._renderer.render(self._file.rest()))
