@@ -25,24 +25,57 @@ def test_a_command_that_ran_out_of_time_counts_on_a_node_of_good_pace() -> None:
     assert counts(judged(limiter, TIMED_OUT, 1.0))
 
 
-def test_it_does_not_count_on_a_slow_node() -> None:
+def test_it_does_not_count_on_a_node_that_has_become_slow() -> None:
     limiter = ProbeLimiter(ProbeLimits())
+    judged(limiter, passed(), 0.05, now=60.0)
     for took_s in (0.3, 0.4, 0.2, 0.5, 0.3):
         judged(limiter, passed(), took_s)
     assert not counts(judged(limiter, TIMED_OUT, 1.0))
     assert counts(limiter.judge("k", TIMED_OUT, 5.0, timeout_s=5.0, now=100.0)), "five seconds are enough even so"
 
 
+def test_it_does_not_count_if_one_in_four_commands_has_become_slow() -> None:
+    limiter = ProbeLimiter(ProbeLimits())
+    for took_s in (0.05, 0.12, 0.14, 0.12, 0.11, 0.9, 0.4, 0.6):
+        judged(limiter, passed(), took_s)
+    assert not counts(judged(limiter, TIMED_OUT, 1.0))
+
+
+def test_it_does_not_count_if_there_are_more_commands_than_the_node_can_run() -> None:
+    limiter = ProbeLimiter(ProbeLimits(exec_at_once=4))
+    for number in range(20):
+        limiter.add(number, period_s=1.0)
+        judged(limiter, passed(), 0.3, key=str(number))
+    assert not counts(judged(limiter, TIMED_OUT, 1.0))
+
+
+def test_commands_that_always_take_long_do_not_hide_one_that_hangs() -> None:
+    limiter = ProbeLimiter(ProbeLimits())
+    for name in ("well", "hung"):
+        limiter.add(name, period_s=10.0)
+        judged(limiter, passed(), 0.6, now=90.0, key=name)
+    judged(limiter, passed(), 0.7, now=100.0, key="well")
+    assert counts(judged(limiter, TIMED_OUT, 1.0, now=101.0, key="hung"))
+
+
+def test_what_is_usual_follows_a_command_that_takes_longer_for_good() -> None:
+    limiter = ProbeLimiter(ProbeLimits())
+    for number in range(300):
+        judged(limiter, passed(), 0.6 if number else 0.1, now=10.0 * number, key="grown")
+    assert counts(judged(limiter, TIMED_OUT, 1.0, now=3000.0, key="hung"))
+
+
 def test_a_command_that_fails_by_itself_always_counts_and_is_part_of_the_pace() -> None:
     limiter = ProbeLimiter(ProbeLimits())
-    for _ in range(5):
-        assert counts(judged(limiter, failed("exit 1"), 0.4))
+    for took_s in (0.05, 0.4, 0.4, 0.4, 0.4):
+        assert counts(judged(limiter, failed("exit 1"), took_s))
     assert not counts(judged(limiter, TIMED_OUT, 1.0))
 
 
 def test_when_nothing_ends_in_time_it_counts() -> None:
     limiter = ProbeLimiter(ProbeLimits())
     assert counts(judged(limiter, TIMED_OUT, 1.0))
+    judged(limiter, passed(), 0.05, now=60.0)
     judged(limiter, passed(), 0.5, now=100.0)
     judged(limiter, errored("no such container"), 9.0, now=101.0)
     assert not counts(judged(limiter, TIMED_OUT, 1.0, now=102.0))

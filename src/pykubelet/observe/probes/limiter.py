@@ -12,14 +12,16 @@ Rules:
    pods. This always applies to commands that timed out the last time, because their next outcome is the least useful. If
    there are more commands than all slots can run in time, few run even while no pod changes, so that the next pod finds
    free CPUs.
-4. The pace is the median duration of the commands that ended in time during the last 30 s. If it exceeds a fourth of a
-   time-out, the node is overloaded, and a command that times out does not count. Without a pace, time-outs count.
+4. The pace is the median duration of the commands that ended in time during the last 30 s. The node is overloaded if a fourth of
+   them took more than a fourth of a time-out, and either there are more commands than all slots can run in time, or they took
+   twice as long as the same commands usually take. Then a command that times out does not count. So commands that always take long do
+   not hide that one of them hangs. Without a pace, time-outs count.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from math import inf
 
 from pykubelet.base.kit.bulkhead import Bulkhead, BulkheadSlot
@@ -28,8 +30,11 @@ from pykubelet.edges.probing.outcome import Outcome
 
 PACE_SAMPLES = 31
 PACE_AGE_S = 30.0
-#: A node whose pace is more than a fourth of a time-out is overloaded.
+#: A node on which a fourth of the commands take more than a fourth of a time-out may be overloaded.
 PACE_SHARE = 4.0
+#: It is if they take so many times as long as usual. What is usual is the shortest time so far; each run lets it grow by a hundredth.
+SLOWER = 2.0
+USUAL_GROWTH = 1.01
 LONGEST_HOLD_S = 2.0
 #: For this long after something of a pod has changed, the runtime may be at work on it.
 CHANGE_S = 1.0
@@ -54,6 +59,14 @@ class ProbeLimits(Value):
     answer_s: float = 120.0
 
 
+class _Run(Value):
+    """A command that ended in time, at `at`. `slowdown`: how many times as long as usual it took."""
+
+    at: float
+    took_s: float
+    slowdown: float
+
+
 class ProbeLimiter:
     """Gives slots to probes, which are identified by keys. Times are monotonic seconds."""
 
@@ -64,7 +77,8 @@ class ProbeLimiter:
         self._slow_exec = Bulkhead(limits.exec_few, limits.hold_s)
         self._changed_at = -inf
         self._timed_out: set[Hashable] = set()
-        self._pace: deque[tuple[float, float]] = deque(maxlen=PACE_SAMPLES)
+        self._recent: deque[_Run] = deque(maxlen=PACE_SAMPLES)
+        self._usual_s: dict[Hashable, float] = {}
         self._rates: dict[Hashable, float] = {}
 
     def add(self, key: Hashable, period_s: float) -> None:
@@ -103,29 +117,44 @@ class ProbeLimiter:
         """Forget a probe that does not run any more."""
         self._timed_out.discard(key)
         self._rates.pop(key, None)
+        self._usual_s.pop(key, None)
 
     def judge(self, key: Hashable, outcome: Outcome, took_s: float, timeout_s: float, now: float) -> Outcome:
         """The outcome of a command, marked as late if it timed out on an overloaded node."""
         if not outcome.timed_out and not outcome.error:
-            self._note(took_s, now)
+            self._note(key, took_s, now)
         if now > self._changed_at + CHANGE_S:
             self._pods_rest(now)
         if not outcome.timed_out:
             self._timed_out.discard(key)
             return outcome
         self._timed_out.add(key)
-        pace = self.pace_s(now)
-        return replace(outcome, late_s=took_s) if pace is not None and pace * PACE_SHARE >= timeout_s else outcome
+        return replace(outcome, late_s=took_s) if self._is_overloaded(timeout_s, now) else outcome
 
-    def _note(self, took_s: float, now: float) -> None:
-        self._pace.append((now, took_s))
+    def _note(self, key: Hashable, took_s: float, now: float) -> None:
+        usual_s = min(took_s, self._usual_s.get(key, took_s) * USUAL_GROWTH)
+        self._usual_s[key] = usual_s
+        self._recent.append(_Run(now, took_s, took_s / usual_s if usual_s else 1.0))
         pace = self.pace_s(now)
         if pace is not None:
             # on an overloaded node nothing ends in time: slots are held longer, or ever more probes would run
             self._exec.hold_s = min(LONGEST_HOLD_S, max(self._limits.hold_s, PACE_SHARE * pace))
 
+    def _is_overloaded(self, timeout_s: float, now: float) -> bool:
+        pace = self.pace_s(now)
+        if pace is None or _ranked((run.took_s for run in self._recent), 3 / 4) * PACE_SHARE < timeout_s:
+            return False
+        are_too_many = self._demand(pace) > self._limits.exec_at_once
+        return are_too_many or _ranked((run.slowdown for run in self._recent), 1 / 2) >= SLOWER
+
     def pace_s(self, now: float) -> float | None:
         """The median duration of the commands that ended recently; None: there are none."""
-        while self._pace and self._pace[0][0] < now - PACE_AGE_S:
-            self._pace.popleft()
-        return sorted(took for _, took in self._pace)[len(self._pace) // 2] if self._pace else None
+        while self._recent and self._recent[0].at < now - PACE_AGE_S:
+            self._recent.popleft()
+        return _ranked((run.took_s for run in self._recent), 1 / 2) if self._recent else None
+
+
+def _ranked(numbers: Iterable[float], share: float) -> float:
+    """The number that so large a share of them is smaller than."""
+    ordered = sorted(numbers)
+    return ordered[int(len(ordered) * share)]
