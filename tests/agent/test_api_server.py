@@ -43,7 +43,7 @@ async def test_a_pod_is_deleted_while_its_status_is_refused(world: World) -> Non
     world.server.faults.append(ApiFault("PATCH", "pods/web", status=500, reason="InternalError", times=-1))
     world.run(make_pod("web", make_polite()))
     await world.agent.wait_running("web")
-    world.server.delete(f"{PODS}/web", {"gracePeriodSeconds": 1})
+    world.server.delete(f"{PODS}/web", {"gracePeriodSeconds": 30})
     await world.agent.wait_runtime("web is gone", lambda view: not view.sandboxes)
     assert world.pod("web") is not None  # no status with its end was accepted yet
     await world.agent.wait_for("it is reported", lambda: waits(world, "web", "the API server"))
