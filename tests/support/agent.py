@@ -16,7 +16,7 @@ import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -262,7 +262,9 @@ class Agent:
     def log_lines(self, pod: str, container: str, restart: int = 0) -> list[str]:
         """The lines of a container's CRI log, with their dates and tags; none when there is no log."""
         found = sorted(self.logs.glob(f"*_{pod}-{NODE_NAME}_*/{container}/{restart}.log"))
-        return found[-1].read_text(errors="replace").splitlines() if found else []
+        with suppress(FileNotFoundError):  # its pod has just gone
+            return found[-1].read_text(errors="replace").splitlines() if found else []
+        return []
 
     def output(self, pod: str, container: str, restart: int = 0) -> str:
         """What a container wrote, from its CRI log; empty when there is none."""
