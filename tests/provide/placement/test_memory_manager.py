@@ -564,3 +564,9 @@ def test_hints_on_eight_nodes() -> None:
     assert len(hints) == 219  # all sets of three nodes and more
     assert {len(hint.nodes or ()) for hint in hints if hint.preferred} == {3}
     assert memory_hints(machine, {}, {}) == ()
+
+
+def test_a_group_of_the_state_with_a_node_that_is_gone_is_no_place() -> None:
+    tables = {"memory": MemoryTable(10 * GI, 0, 10 * GI, 0, 10 * GI)}
+    machine = {0: NodeMemory(1, tables, (0, 5)), 1: NodeMemory(0, tables, (1,))}
+    assert [hint.nodes for hint in memory_hints(machine, {"memory": GI}, {})] == [frozenset({1})]

@@ -70,10 +70,11 @@ def _allowed(machine: Mapping[int, NodeMemory], nodes: tuple[int, ...]) -> list[
     """For each subset, whether the nodes can be used together."""
     busy = sum(1 << place for place, node in enumerate(nodes) if machine[node].assignments > 0)
     allowed = [not mask & busy for mask in subset_masks(len(nodes))]
-    # Only these can be used although they are busy. The first subsets are the single nodes.
+    # Only single nodes, which are the first subsets, and groups can be used although they are busy.
     every = subsets(nodes)
     groups = {frozenset(node.cells) for node in machine.values() if len(node.cells) > 1}
-    for number in (*range(len(nodes)), *(every.index(group) for group in groups)):
+    known = (every.index(group) for group in groups if group <= machine.keys())  # a state may name nodes that are gone
+    for number in (*range(len(nodes)), *known):
         allowed[number] = is_group_free(machine, every[number])
     return allowed
 
