@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,14 @@ FLAGS = (
 ANSWER_S = 60.0
 #: The browser's word for a network interface that has come or gone during a request, and how often in a row a test bears that.
 NETWORK_CHANGED, NETWORK_CHANGES = "net::ERR_NETWORK_CHANGED", 20
+#: The code of its answer when the page in which a script ran has given way to another.
+SERVER_ERROR = -32000
 KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32}
 Json = dict[str, Any]
+
+
+class PageLeftError(AssertionError):
+    """The page has given way to another before the script in it was done."""
 
 
 class Browser:
@@ -76,6 +82,8 @@ class Browser:
         os.write(self._commands, json.dumps(message).encode() + b"\0")
         for answer in self._read(time.monotonic() + ANSWER_S):
             if answer.get("id") == self._number:
+                if method == "Runtime.evaluate" and answer.get("error", {}).get("code") == SERVER_ERROR:
+                    raise PageLeftError(f"{method}: {answer['error']['message']}")
                 assert "error" not in answer, f"{method}: {answer['error']}"
                 return dict(answer["result"])
             self.reported.append(answer)
@@ -144,7 +152,8 @@ class Tab:
         changed = f"document.body.innerText.includes('{NETWORK_CHANGED.removeprefix('net::')}')"
         for _ in range(NETWORK_CHANGES):
             self.open(url).wait("document.readyState === 'complete'")
-            self.run(script)
+            with suppress(PageLeftError):
+                self.run(script)
             if self.wait(f"{shown} ? 'shown' : {changed} ? 'changed' : ''") == "shown":
                 return
         raise AssertionError(f"network interfaces came and went {NETWORK_CHANGES} times during this: {script}")
@@ -153,12 +162,14 @@ class Tab:
         return self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
 
     def wait(self, script: str, within_s: float = 60.0) -> Any:
-        """The first true value of an expression."""
+        """The first true value of an expression, on this page or on one that comes in its place meanwhile."""
         deadline = time.monotonic() + within_s
-        while not (value := self.run(f"(() => {{ try {{ return {script}; }} catch {{ return null; }} }})()")):
+        while True:
+            with suppress(PageLeftError):
+                if value := self.run(f"(() => {{ try {{ return {script}; }} catch {{ return null; }} }})()"):
+                    return value
             assert time.monotonic() < deadline, f"does not come: {script}\n{self.text()[:3000]}"
             time.sleep(0.05)
-        return value
 
     def text(self) -> str:
         """What can be read on the page."""
